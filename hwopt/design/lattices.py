@@ -24,11 +24,20 @@ from hwopt.design.machine_parts import (
     whole_racks,
 )
 from hwopt.design.model_shape import SHAPE_WORDS, shape_integers, shape_relations
+from hwopt.design.plan_lattice import (
+    TRAINING,
+    Sizes,
+    contexts_of,
+    named,
+    plan_relations,
+    ramp_words,
+    serving_sizes,
+    training_sizes,
+)
 from hwopt.design.problem import Problem
 from hwopt.design.variables import SERVE, Ranges, Variable, count_of
-from hwopt.design.whole_batches import ramp_words, whole_rounds
 from hwopt.integers.enumeration import divisors
-from hwopt.integers.relations import Allowed, Divides, Limit, Lookup, Product, Relation, When, at_least, at_most
+from hwopt.integers.relations import Allowed, Limit, Lookup, Relation, at_least, at_most
 from hwopt.integers.system import Integer, Kink, Piece, Role, System, integer
 from hwopt.model.serving.tails import PERCENTILES
 from hwopt.plan import stage_layers
@@ -37,7 +46,7 @@ from hwopt.workload.operators import most_chunks
 from hwopt.workload.service import Service
 from hwopt.workload.train_serve import TrainServe
 from hwopt.workload.training import TrainingRun
-from hwopt.workload.transformer import Transformer, cache_copies, tensor_degrees
+from hwopt.workload.transformer import cache_copies, tensor_degrees
 
 AS_ASKED = "chip, cooling, fabric, site, software and formats as asked"
 
@@ -105,45 +114,23 @@ weights and activations lie decides what else fits; the optimizer in the pool co
 search again: it is told apart where little else is left. Programmes of DeepSeek-V3 on H800 from a good design on: 12,942 so, at 4 %
 after 40,900 with all memories late."""
 
-LEAST_CONTEXT_TOKENS = 1024
-"""Tokens of a sequence that context parallelism leaves a chip at least: below, its ring passes outlast their attention."""
-
-
-def contexts(sequence: int) -> list[int]:
-    """Context parallel degrees: powers of two that leave a chip enough tokens, in two equal halves (causal balance)."""
-    powers = (2**i for i in range(1, 20))
-    return [1, *(c for c in powers if sequence % (2 * c) == 0 and sequence >= c * LEAST_CONTEXT_TOKENS)]
-
-
-def contexts_of(run: TrainingRun) -> list[int]:
-    """Context parallel degrees of a run: 1 alone where operators are not only attention and what goes token by token."""
-    return contexts(count_of(run.sequence_length)) if isinstance(run.model, Transformer) else [1]
-
 
 def _training_system(ranges: Ranges) -> System:
     """The integers of a training run on a machine."""
     run, cluster, _, _ = ranges.template
-    of, sites, sequence = ranges.of, count_of(cluster.sites.count), count_of(run.sequence_length)
+    of, sites = ranges.of, count_of(cluster.sites.count)
     experts = max(count_of(run.model.experts), 1)
     layers = None if ranges.frees("layers") else count_of(run.model.layers)
     chunks = most_chunks(run.model) if layers else Allowed(("layers",), lambda x: x["layers"] + 2.0)
-    relations: list[Relation] = [
-        Product(("tp", "cp", "pp", "dp"), (), *of("chips"), name="chips", follows="dp"),
-        Product(("dp", "micro_batch", "micro_batches"), (), *of("global_batch_sequences"),
-                name="global_batch_sequences", follows="micro_batches"),
-        Product(("tp", "groups"), (), *of("scale_up_domain"), name="scale_up_domain", follows="groups"),
-        at_most(("pp", "virtual_stages"), chunks),  # embedding and head may fill a chunk each
-        When("virtual_stages", 2, at_least(("pp",), 2.0)),
-        *whole_rounds(run.ramp),
-        Divides(("ep",), ("tp", "cp", "dp"), sites),  # whole sets of experts at each site
-        Divides((), ("dp",), sites),
-        Divides(("tp", "cp"), (), multiple=sequence),  # a sequence's tokens are split evenly
-        When("pp", 2, at_most(("zero",), 1.0)),  # a pipeline would reduce gradients after each micro-batch
+    degrees = named("tp", "cp", "pp", "dp", "ep", "micro_batch", "micro_batches", "virtual_stages", "zero", "groups")
+    batch, domain = of("global_batch_sequences"), of("scale_up_domain")
+    sizes = training_sizes(run, degrees, sites, chips=of("chips"), batch=batch, domain=domain, chunks=chunks)
+    relations = [
+        *plan_relations(sizes, *TRAINING, "domain", "sequence"),
         *shape_relations(ranges),
         *machine_relations(ranges),
         *whole_racks(ranges, ("tp", "cp", "pp", "dp")),
-    ]  # fmt: skip
-    most_batch = of("global_batch_sequences")[1]
+    ]
     coordinates = (
         integer("tp", of("tp"), among=_tensor_degrees(ranges), role=Role.root, near=3),
         integer("cp", of("cp"), among=contexts_of(run), role=Role.root, near=1),
@@ -153,17 +140,17 @@ def _training_system(ranges: Ranges) -> System:
         integer("pp", of("pp"), pseudo_cost=0.02, stepped=True, near=8),
         integer("micro_batch", of("micro_batch"), pseudo_cost=0.01, stepped=True, near=2),
         integer("dp", (1, of("chips")[1]), pseudo_cost=0.08, fills=True),
-        integer("micro_batches", (1, most_batch), pseudo_cost=0.06, near=2),
+        integer("micro_batches", (1, batch[1]), pseudo_cost=0.06, near=2),
         integer("virtual_stages", of("virtual_stages"), pseudo_cost=0.005, stepped=True, near=3),
-        integer("groups", (1, max(1.0, of("scale_up_domain")[1])), pseudo_cost=0.15, near=2),
+        integer("groups", (1, max(1.0, domain[1])), pseudo_cost=0.15, near=2),
         *machine_integers(ranges),
     )
     stages = ("pp", "virtual_stages") if layers else ("layers", "pp", "virtual_stages")
     lookup = Lookup(("fullest_stage", "last_stage"), stages, partial(stage_layers, layers) if layers else stage_layers)
-    pieces, sizes = _pieces(ranges), size_pieces(ranges)
+    pieces, cut = _pieces(ranges), size_pieces(ranges)
     coordinates += tuple(Integer(each.name, 1, len(each.edges) - 1, role=Role.root) for each in pieces)
-    coordinates += tuple(piece_integer(each) for each in sizes)
-    pieces += sizes
+    coordinates += tuple(piece_integer(each) for each in cut)
+    pieces += cut
     return System(
         coordinates, tuple(relations), (lookup,), pieces, _domain_kinks(ranges, "cp", *(["ep"] if experts > 1 else []))
     )
@@ -251,8 +238,9 @@ def _serving_system(ranges: Ranges, tails: bool = False) -> System:
     """
     of, p, groups, kinds = ranges.of, ranges.prefix, ranges.template.plan.groups, ranges.kinds
     stacks = {group: kinds.get(group, ranges).template.cluster.groups[0].stack for group in groups}
-    layers = count_of(ranges.template.workload.model.layers)
-    experts = max(count_of(ranges.template.workload.model.experts), 1)
+    service = ranges.template.workload
+    model = service.model
+    layers, experts = count_of(model.layers), max(count_of(model.experts), 1)
     coordinates: list[Integer] = []
     relations: list[Relation] = []
     lookups: list[Lookup] = []
@@ -273,10 +261,9 @@ def _serving_system(ranges: Ranges, tails: bool = False) -> System:
             integer(g + "batch", of(group + "batch"), **batches),
             integer(g + "replicas", of(group + "replicas"), pseudo_cost=cost, near=2),
         ]
-        relations += [
-            at_most((g + "pp",), layers + 2.0 if float(stacks[group].pipelined) else 1.0),
-            Divides((g + "ep",), (g + "tp", g + "replicas")),  # replicas hold whole sets of experts
-        ]
+        names = named("tp", "ep", "pp", "batch", "cache_split", prefix=g) | {"dp": g + "replicas"}
+        sizes = serving_sizes(service, stacks[group], names)
+        relations += plan_relations(sizes, "chunks", "experts")
         lookups.append(Lookup((g + "fullest_stage", g + "last_stage"), (g + "pp",), stages_of))
         if ranges.frees(group + "expert_slots"):
             coordinates.append(integer(g + "expert_slots", of(group + "expert_slots")))
@@ -285,16 +272,14 @@ def _serving_system(ranges: Ranges, tails: bool = False) -> System:
             if float(groups[group].layout.two_batches):  # exchanges there are, and two halves
                 relations += [at_least((g + name,), 2.0) for name in ("ep", "batch")]
         if ranges.frees(group + "cache_split"):
-            model = ranges.template.workload.model
-            shared = 1 if float(model.kv_rank) > 0.0 else count_of(model.kv_heads)
             ranks = sorted({d for t in _tensor_degrees(ranges, group) for d in divisors(cache_copies(model, t))})
             coordinates.append(integer(g + "cache_split", of(group + "cache_split"), among=ranks))
-            relations.append(When(g + "cache_split", 2, Divides((g + "cache_split",), (g + "tp",), constant=shared)))
+            relations += plan_relations(sizes, "cache_split")
     if not p:  # the domain, racks and chips of two machines are those of the one that trains
         own = kinds[""]
         domain = own.of("scale_up_domain")
         coordinates += [integer("groups", (1, max(1.0, domain[1])), near=2)]
-        relations.append(Product(("tp", "groups"), (), *domain, name="scale_up_domain", follows="groups"))
+        relations += plan_relations(Sizes(named("tp", "groups"), domain=domain), "domain")
         relations += machine_relations(own)
         for each in kinds.values():
             coordinates += machine_integers(each)

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from hwopt.design.plan_lattice import named, plan_relations, serving_sizes
 from hwopt.design.serving_layouts import LAYOUTS
+from hwopt.design.variables import count_of
 from hwopt.integers.enumeration import divisors
-from hwopt.integers.relations import Divides, Relation, When, at_least, at_most
-from hwopt.integers.system import Integer, integer
+from hwopt.integers.relations import Relation, When, at_least, at_most
 from hwopt.plan import Disaggregated, ServingLayout
 from hwopt.stack import Stack
 from hwopt.workload.service import Service
@@ -19,29 +20,28 @@ _MOST_COPIES = 2.0
 """Chips that share a set of experts, over the experts (the search's own limit: beyond, whole sets again)."""
 
 
-def layout_integers(service: Service, stack: Stack, chips: int) -> tuple[tuple[Integer, ...], list[Relation]]:
-    """Integers of the layouts that a stack has, where they can matter, and their relations.
+def layout_integers(service: Service, stack: Stack, chips: int) -> tuple[dict[str, range], list[Relation]]:
+    """Values of the integers of the layouts that a stack has, where they can matter, and their relations.
 
     `slots`: 1 where ranks hold as few copies as it takes to fill all of them, 2 with one more each; `halves` of a batch;
     `cache_split` divides the ranks that would hold the same keys and values: `t`, or `t / k`.
     """
     has = {name: float(getattr(stack, name)) > 0.0 for name in LAYOUTS}
     model = service.model
-    experts, groups = round(float(model.experts)), round(float(model.kv_heads))
-    coordinates: list[Integer] = []
+    experts = count_of(model.experts)
+    values: dict[str, range] = {}
     relations: list[Relation] = []
     if has["redundant_experts"] and experts and chips > 1:
-        coordinates.append(integer("slots", (1, 2)))
+        values["slots"] = range(1, 3)
         relations += [at_most(("slots",), 1.0, over=("ep",)), When("slots", 2, at_most(("ep",), float(experts)))]
     if has["two_batches"] and experts and chips > 1:
-        coordinates.append(integer("halves", (1, 2)))
+        values["halves"] = range(1, 3)
         relations += [When("halves", 2, at_least((name,), 2.0)) for name in ("ep", "batch")]
     most = max(cache_copies(model, each) for each in tensor_degrees(model) if chips % each == 0)
     if has["cache_split"] and float(service.decodes) and most > 1:
-        shared = 1 if float(model.kv_rank) > 0.0 else groups
-        coordinates.append(integer("cache_split", (1, most)))
-        relations.append(When("cache_split", 2, Divides(("cache_split",), ("tp",), constant=shared)))
-    return tuple(coordinates), relations
+        values["cache_split"] = range(1, most + 1)
+        relations += plan_relations(serving_sizes(service, stack, named("tp", "cache_split")), "cache_split")
+    return values, relations
 
 
 def spread_degrees(experts: int, chips: int, redundant: bool) -> list[int]:

@@ -7,12 +7,13 @@ import jax
 import numpy as np
 
 from hwopt.catalog.plans import plan_leaves
+from hwopt.design.plan_lattice import named, plan_lattice, plan_relations, serving_sizes
 from hwopt.design.variables import count_of
 from hwopt.errors import UserError
 from hwopt.hardware.cluster import Cluster
 from hwopt.integers.enumeration import divisors, enumerated
-from hwopt.integers.relations import Allowed, Divides, Product, Relation, at_most, equal
-from hwopt.integers.system import System, integer
+from hwopt.integers.relations import Allowed, at_most
+from hwopt.integers.system import System
 from hwopt.model.serving import cache
 from hwopt.optim.plan_table import MOST_PLANS, PlanTable
 from hwopt.optim.serving_layouts import laid_out, layout_integers, layout_words, spread_degrees
@@ -48,10 +49,8 @@ def most_sequences(service: Service, cluster: Cluster, tp: list[int]) -> np.ndar
 def serving_plan_system(service: Service, cluster: Cluster, chips: int, batch: int | None = None) -> System:
     """The integers of a plan that serves on some chips, of any batch or of a given one of the whole machine.
 
-    `N = t p d`; t divides the heads; e divides the experts, t_e divides t, `e t_e` divides `t d`; stages are no more than
-    layers, embedding and head; batches on a ladder, no larger than memory holds keys and values of. Layout 1: weights stay where
-    they are; 2, of prompts alone where the stack has it: spread over replicas and gathered layer by layer. `layout_integers` has
-    those that few stacks have.
+    Batches on a ladder, no larger than memory holds keys and values of. Layout 1: weights stay where they are; 2, of prompts alone
+    where the stack has it: spread over replicas and gathered layer by layer. `layout_integers` has those that few stacks have.
     """
     layers, experts = count_of(service.model.layers), count_of(service.model.experts)
     degrees = [tp for tp in tensor_degrees(service.model) if chips % tp == 0]
@@ -64,32 +63,24 @@ def serving_plan_system(service: Service, cluster: Cluster, chips: int, batch: i
         return by_degree[columns["tp"].astype(int)] * columns["pp"] ** stages_too * split
 
     further, further_relations = layout_integers(service, cluster.stack, chips)
-    names = [each.name for each in further]
-    relations: list[Relation] = [
-        Product(("tp", "pp", "dp"), (), chips, chips),
-        Divides(("expert_tp",), ("tp",)) if experts else equal(("expert_tp",), ("tp",)),
-        Divides(("ep", "expert_tp"), ("tp", "dp")),
-        at_most(("batch",), Allowed(("tp", "pp", *(["cache_split"] if "cache_split" in names else [])), most)),
+    split = "cache_split" in further
+    layouts = 2 if _gathers(service, cluster) else 1
+    largest = max(fills.values()) * (layers + 2.0) ** stages_too * (max(degrees) if split else 1)
+    batches = ladder(largest) if batch is None else [each for each in divisors(batch) if each <= max(largest, 1.0)]
+    values = {
+        "tp": degrees, "pp": range(1, layers + 3), "dp": range(1, chips + 1),
+        "ep": spread_degrees(experts, chips, "slots" in further), "expert_tp": range(1, max(degrees) + 1),
+        "batch": batches, "layout": range(1, layouts + 1), **further,
+    }  # fmt: skip
+    sizes = serving_sizes(service, cluster.stack, named(*values), chips=(chips, chips), held=batch or 1)
+    names = ("chips", "chunks", "expert_tp", "experts", *(["held"] if batch is not None else []))
+    relations = [
+        *plan_relations(sizes, *names),
+        at_most(("batch",), Allowed(("tp", "pp", *(["cache_split"] if split else [])), most)),
         at_most(("layout",), 1.0, over=("dp",)),
         *further_relations,
     ]
-    if batch is not None:
-        relations.append(Product(("dp", "pp", "batch"), (), batch, batch))
-    layouts = 2 if _gathers(service, cluster) else 1
-    largest = max(fills.values()) * (layers + 2.0) ** stages_too * (max(degrees) if "cache_split" in names else 1)
-    batches = ladder(largest) if batch is None else [each for each in divisors(batch) if each <= max(largest, 1.0)]
-    spread = spread_degrees(experts, chips, "slots" in names)
-    coordinates = (
-        integer("tp", (1, chips), among=degrees),
-        integer("pp", (1, layers + 2 if float(cluster.stack.pipelined) else 1)),
-        integer("dp", (1, chips)),
-        integer("ep", (1, max(spread)), among=spread),
-        integer("expert_tp", (1, max(degrees))),
-        integer("batch", (1, max(batches)), among=batches),
-        integer("layout", (1, layouts)),
-        *further,
-    )
-    return System(coordinates, tuple(relations))
+    return plan_lattice(values, relations)
 
 
 def _gathers(service: Service, cluster: Cluster) -> bool:
@@ -139,7 +130,7 @@ def scope(service: Service, cluster: Cluster, plans: int, batch: int | None = No
 def degree_words(service: Service, cluster: Cluster, gathers: bool = False, batch: int | None = None) -> list[str]:
     """What the degrees of a plan that serves may be, and where weights may be if it `gathers` them."""
     experts = count_of(service.model.experts)
-    names = [each.name for each in layout_integers(service, cluster.stack, count_of(cluster.chips))[0]]
+    names = layout_integers(service, cluster.stack, count_of(cluster.chips))[0]
     spread = f"every ep that divides the {experts} experts"
     if "slots" in names:
         spread = f"every ep, with as few further copies of the {experts} experts as it needs or one more a rank,"

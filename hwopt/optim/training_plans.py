@@ -7,18 +7,24 @@ from operator import itemgetter
 import numpy as np
 
 from hwopt.catalog.load import leaf
-from hwopt.design.lattices import contexts_of
+from hwopt.design.plan_lattice import (
+    TRAINING,
+    contexts_of,
+    named,
+    plan_lattice,
+    plan_relations,
+    ramp_words,
+    training_sizes,
+)
 from hwopt.design.variables import count_of
-from hwopt.design.whole_batches import ramp_words, whole_rounds
 from hwopt.errors import UserError, suggest
 from hwopt.hardware.cluster import Cluster
 from hwopt.hardware.peripherals import NO_POOL_BYTES
 from hwopt.integers.enumeration import divisors, enumerated
-from hwopt.integers.relations import Divides, Product, Relation, When, at_least, at_most, equal
-from hwopt.integers.system import System, integer
+from hwopt.integers.system import System
 from hwopt.optim.plan_table import MOST_PLANS, PlanTable
 from hwopt.plan import OFFLOADED, Plan, stage_layers
-from hwopt.workload.operators import Operators, most_chunks
+from hwopt.workload.operators import Operators
 from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import tensor_degrees
 
@@ -33,44 +39,23 @@ _KEYS = ("tp", "pp", "dp", "cp", "ep", "expert_tp", "virtual_stages", "micro_bat
 
 
 def training_plan_system(run: TrainingRun, cluster: Cluster, held: Collection[str] = ()) -> System:
-    """The integers of a plan on a fixed cluster. **Arguments:** `held`: what of `OFFLOADED` is no choice.
+    """Return the lattice of plans of a fixed cluster. **Arguments:** `held`: what of `OFFLOADED` is no choice.
 
-    `N = t p d c`, t splits heads, key-value heads and tiles evenly (`tensor_degrees`), `d b` the batch, e the experts;
-    `e t_e` divides `t c d` of a site, t_e divides t; interleaving has whole rounds of as many micro-batches as stages;
-    chunks are no more than layers, embedding and head; one rank has nothing to shard, and more than ZeRO-1 no pipeline, which
-    would reduce gradients after each micro-batch; what has no pool beyond the chips' memory offloads nothing.
+    All of `TRAINING`; expert parallel groups whose experts may be divided, and no sharding where there is one rank. Without a pool
+    beyond the chips' memory nothing is offloaded.
     """
     chips, batch, sites = (count_of(x) for x in (cluster.chips, run.global_batch_sequences, cluster.sites.count))
     heads, experts, layers = (count_of(x) for x in (run.model.heads, run.model.experts, run.model.layers))
     pooled = float(cluster.pool.capacity_bytes) > NO_POOL_BYTES
-    relations: list[Relation] = [
-        Product(("tp", "cp", "pp", "dp"), (), chips, chips),
-        Product(("dp", "micro_batch", "micro_batches"), (), batch, batch),
-        Divides((), ("dp",), sites),
-        Divides(("expert_tp",), ("tp",)) if experts else equal(("expert_tp",), ("tp",)),
-        Divides(("ep", "expert_tp"), ("tp", "cp", "dp"), sites),
-        at_most(("pp", "virtual_stages"), most_chunks(run.model)),
-        When("virtual_stages", 2, at_least(("pp",), 2.0)),
-        *whole_rounds(run.ramp),
-        When("pp", 2, at_most(("zero",), 1.0)),
-    ]
-    if not experts:  # they may have replicas even where nothing else has
-        relations.append(When("zero", 2, at_least(("dp", "cp"), 2.0)))
-    coordinates = (
-        integer("tp", (1, chips), among=tensor_degrees(run.model)),
-        integer("cp", (1, chips), among=contexts_of(run)),
-        integer("pp", (1, layers + 2)),
-        integer("dp", (1, chips)),
-        integer("ep", (1, max(experts, 1)), among=divisors(max(experts, 1))),
-        integer("expert_tp", (1, heads)),
-        integer("micro_batch", (1, batch)),
-        integer("micro_batches", (1, batch)),
-        integer("virtual_stages", (1, layers + 2)),
-        integer("recompute", (NONE, FULL)),
-        integer("zero", (1, 3)),
-        *(integer(name, (1, 1 if name in held or not pooled else 2)) for name in OFFLOADED),  # 2: in the pool
-    )
-    return System(coordinates, tuple(relations))
+    values = {
+        "tp": tensor_degrees(run.model), "cp": contexts_of(run), "pp": range(1, layers + 3), "dp": range(1, chips + 1),
+        "ep": divisors(max(experts, 1)), "expert_tp": range(1, heads + 1),
+        "micro_batch": range(1, batch + 1), "micro_batches": range(1, batch + 1), "virtual_stages": range(1, layers + 3),
+        "recompute": range(NONE, FULL + 1), "zero": range(1, 4),
+        **{name: range(1, 2 if name in held or not pooled else 3) for name in OFFLOADED},  # 2: in the pool
+    }  # fmt: skip
+    sizes = training_sizes(run, named(*values), sites, chips=(chips, chips), batch=(batch, batch))
+    return plan_lattice(values, plan_relations(sizes, *TRAINING, "expert_tp", "zero_ranks"))
 
 
 def training_plans(run: TrainingRun, cluster: Cluster, common: Mapping[str, float] | None = None) -> PlanTable:

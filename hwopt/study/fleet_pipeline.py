@@ -11,9 +11,9 @@ import jax
 import numpy as np
 
 from hwopt.catalog.load import leaf
+from hwopt.design.plan_lattice import Sizes, named, plan_points, plan_relations
 from hwopt.design.variables import count_of
 from hwopt.hardware.cluster import Cluster, Fleet
-from hwopt.integers.enumeration import divisors
 from hwopt.jaxprs.kept import estimated_rows
 from hwopt.model import machine
 from hwopt.model.estimate import estimate
@@ -74,10 +74,9 @@ def candidates(
     chips = [count_of(each.chips) for each in clusters]
     batch, layers = count_of(run.global_batch_sequences), count_of(run.model.layers)
     experts = count_of(run.model.experts)
-    domains = [count_of(each.network.size[0]) for each in clusters]
     degrees = [
-        [t for t in tensor_degrees(run.model) if t <= domain and t & (t - 1) == 0 and count % t == 0]
-        for domain, count in zip(domains, chips, strict=True)
+        [t for t in tensor_degrees(run.model) if t <= count_of(each.network.size[0]) and t & (t - 1) == 0]
+        for each in clusters
     ]
     recomputed: list[tuple[int, ...]] = [(each,) * len(chips) for each in range(len(_RECOMPUTED))]
     if len(chips) == 2:

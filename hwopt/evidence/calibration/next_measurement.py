@@ -4,6 +4,7 @@ Linear and Gaussian: with S the covariance of the shifts and j the slopes of the
 takes `(i' S j)^2 / (j' S j + s^2)` from the variance of plan i, s what a measurement misses.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ import numpy as np
 
 from hwopt import catalog
 from hwopt.catalog.load import leaf
+from hwopt.design.plan_lattice import Sizes, named, plan_points, plan_relations
 from hwopt.errors import UserError
 from hwopt.evidence.calibration.fit import SCALE
 from hwopt.evidence.intervals import Circumstances, interval
@@ -68,16 +70,23 @@ def variants(run: Scored) -> Iterator[Case]:
     assert case is not None
     domain, layers = int(case.cluster.network.size[0]), int(case.workload.model.layers)
     powers = [2**i for i in range(12)]
-    tensor = [tp for tp in tensor_degrees(case.workload.model) if tp in powers and tp <= domain]
-    stages = [pp for pp in powers if pp <= min(layers, _MOST_STAGES)]
+    chips, batch = row.num_gpus, row.global_batch_sequences
+    values = {
+        "tp": [tp for tp in tensor_degrees(case.workload.model) if tp in powers and tp <= domain],
+        "cp": (row.cp or 1,),
+        "pp": [pp for pp in powers if pp <= min(layers, _MOST_STAGES)],
+        "micro_batch": _MICRO_BATCHES,
+        "dp": range(1, chips + 1),
+        "micro_batches": range(1, math.ceil(batch) + 1),
+    }
+    relations = plan_relations(Sizes(named(*values), (chips, chips), (batch, batch)), "chips", "batch")
     machines = constants(catalog.calibration(catalog.LITERATURE))
-    for tp, pp, micro_batch, again in product(tensor, stages, _MICRO_BATCHES, (0.0, 1.0)):
-        replicas = row.num_gpus / (tp * pp * (row.cp or 1))
-        share = row.global_batch_sequences / replicas / micro_batch
-        if replicas % 1.0 or share % 1.0 or (row.zero == 3 and pp > 1 and row.pp == 1):
+    for each, again in product(plan_points(values, relations), (0.0, 1.0)):
+        tp, pp = each["tp"], each["pp"]
+        if row.zero == 3 and pp > 1 and row.pp == 1:
             continue
-        chunks = row.vpp if pp > 1 and pp == row.pp and share % pp == 0.0 else None
-        degrees = {"tp": tp, "pp": pp, "dp": int(replicas), "micro_batch": float(micro_batch), "vpp": chunks}
+        chunks = row.vpp if pp > 1 and pp == row.pp and each["micro_batches"] % pp == 0 else None
+        degrees = {"tp": tp, "pp": pp, "dp": each["dp"], "micro_batch": float(each["micro_batch"]), "vpp": chunks}
         settings = {"recompute_layers": again, "recompute_attention": 0.0, "zero_ranks": None, "interleaved": None}
         if tp != row.tp:
             settings |= {"expert_tp": None, "seq_parallel": None}

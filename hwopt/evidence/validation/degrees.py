@@ -1,8 +1,9 @@
 """Plans that a row may have had which states none: degrees that divide its chips and its batch."""
 
+import math
 from dataclasses import replace
-from itertools import product
 
+from hwopt.design.plan_lattice import Sizes, named, plan_points, plan_relations
 from hwopt.evidence.columns import MeasuredRun
 
 _TP, _PP, _CP = (1, 2, 4, 8), (1, 2, 4, 8, 16), (1, 2)
@@ -27,17 +28,17 @@ def plans(row: MeasuredRun) -> list[tuple[MeasuredRun, float]]:
     **Arguments:** `row` with chips, batch and sequence.
     """
     assert row.num_gpus and row.global_batch_sequences and row.seq_len
-    experts = row.moe_experts or 0
-    tried = (
-        (row.tp,) if row.tp else _TP,
-        (row.pp,) if row.pp else _PP,
-        (row.cp,) if row.cp else _CP if row.seq_len >= _LONG else (1,),
-        (row.ep,) if row.ep else tuple(sorted({1, min(experts, 8), experts} - {0})),
-    )
-    found = []
-    for tp, pp, cp, ep in product(*tried):
-        dp, left = divmod(row.num_gpus, tp * pp * cp)
-        whole = not left and dp and row.dp in (None, dp) and row.global_batch_sequences % dp == 0
-        if whole and tp * cp * dp % ep == 0 and pp <= (row.layers or pp):
-            found.append((replace(row, tp=tp, pp=pp, cp=cp, ep=ep, dp=dp), _RARER if cp > 1 else 1.0))
-    return sorted(found, key=lambda each: (each[0].tp or 1) * (each[0].pp or 1) * (each[0].cp or 1))
+    experts, chips, batch = row.moe_experts or 0, row.num_gpus, row.global_batch_sequences
+    values = {
+        "tp": (row.tp,) if row.tp else _TP,
+        "pp": (row.pp,) if row.pp else _PP,
+        "cp": (row.cp,) if row.cp else _CP if row.seq_len >= _LONG else (1,),
+        "ep": (row.ep,) if row.ep else tuple(sorted({1, min(experts, 8), experts} - {0})),
+        "dp": range(1, chips + 1) if row.dp is None else (row.dp,),
+        "micro_batches": range(1, math.ceil(batch) + 1),
+    }
+    sizes = Sizes(named(*values), (chips, chips), (batch, batch), chunks=row.layers or math.inf)
+    found = plan_points(values, plan_relations(sizes, "chips", "batch", "chunks", "experts"))
+    found.sort(key=lambda each: each["tp"] * each["pp"] * each["cp"])
+    own = lambda each: {name: each[name] for name in ("tp", "pp", "cp", "ep", "dp")}
+    return [(replace(row, **own(each)), _RARER if each["cp"] > 1 else 1.0) for each in found]

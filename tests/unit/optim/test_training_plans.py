@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hwopt import catalog
-from hwopt.design.lattices import contexts
+from hwopt.design.plan_lattice import contexts
 from hwopt.errors import UserError
 from hwopt.optim import training_plans as lattice
 from hwopt.optim.training_plans import scope, training_plans

@@ -1,0 +1,159 @@
+"""The relations between the degrees of a parallel plan, each declared once, and the lattices that callers make of them.
+
+Design questions, exhaustive searches, fleets, calibration and validation name the relations that they want. Where two of them
+differ, they name different relations; `notebooks/guide/decisions/plan-lattice.md` says why.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from hwopt.design.variables import count_of
+from hwopt.integers.enumeration import enumerated
+from hwopt.integers.relations import Divides, Limit, Product, Relation, When, at_least, at_most, equal
+from hwopt.integers.system import System, integer
+from hwopt.stack import Stack
+from hwopt.workload.operators import most_chunks
+from hwopt.workload.ramp import BatchRamp, batch_quotients, whole_micro_batches
+from hwopt.workload.service import Service
+from hwopt.workload.training import TrainingRun
+from hwopt.workload.transformer import Transformer
+
+LEAST_CONTEXT_TOKENS = 1024
+"""Tokens of a sequence that context parallelism leaves a chip at least: below, its ring passes outlast their attention."""
+
+
+def contexts(sequence: int) -> list[int]:
+    """Context parallel degrees: powers of two that leave a chip enough tokens, in two equal halves (causal balance)."""
+    powers = (2**i for i in range(1, 20))
+    return [1, *(c for c in powers if sequence % (2 * c) == 0 and sequence >= c * LEAST_CONTEXT_TOKENS)]
+
+
+def contexts_of(run: TrainingRun) -> list[int]:
+    """Context parallel degrees of a run: 1 alone where operators are not only attention and what goes token by token."""
+    return contexts(count_of(run.sequence_length)) if isinstance(run.model, Transformer) else [1]
+
+
+class Sizes(NamedTuple):
+    """The numbers that degrees must divide or stay below; ranges where a search chooses them too.
+
+    **Arguments:** `degrees`: the coordinate of each degree; one that is missing is 1; `held`: the sequences that all replicas of
+    a service hold together; `chunks` that a pipeline has at most; `shared` heads of keys and values.
+    """
+
+    degrees: Mapping[str, str]
+    chips: tuple[float, float] = (1.0, 1.0)
+    batch: tuple[float, float] = (1.0, 1.0)
+    domain: tuple[float, float] = (1.0, 1.0)
+    held: int = 1
+    chunks: Limit = 1.0
+    ramp: BatchRamp | None = None
+    experts: int = 0
+    sites: int = 1
+    sequence: int = 1
+    shared: int = 1
+
+    def of(self, *degrees: str) -> tuple[str, ...]:
+        """The coordinates of some degrees."""
+        return tuple(self.degrees[name] for name in degrees if name in self.degrees)
+
+    def when(self, degree: str, then: Iterable[Product | Divides]) -> list[Relation]:
+        """Relations in force where a degree is 2 or more."""
+        return [When(self.degrees[degree], 2, each) for each in then]
+
+
+RELATIONS: Mapping[str, Callable[[Sizes], Sequence[Relation]]] = {
+    # Every chip has work.
+    "chips": lambda x: [Product(x.of("tp", "cp", "pp", "dp"), (), *x.chips, name="chips", follows="dp")],
+    # Every replica has as many micro-batches.
+    "batch": lambda x: [
+        Product(x.of("dp", "micro_batch", "micro_batches"), (), *x.batch,
+                name="global_batch_sequences", follows="micro_batches")
+    ],
+    # Every stage of every replica holds as many sequences.
+    "held": lambda x: [Product(x.of("dp", "pp", "batch"), (), x.held, x.held)],
+    # A domain holds whole tensor parallel groups.
+    "domain": lambda x: [Product(x.of("tp", "groups"), (), *x.domain, name="scale_up_domain", follows="groups")],
+    # No chunk is empty.
+    "chunks": lambda x: [at_most(x.of("pp", "virtual_stages"), x.chunks)],
+    # One stage has nothing to interleave.
+    "interleaving": lambda x: x.when("virtual_stages", [at_least(x.of("pp"), 2.0)]),
+    # An interleaved schedule has whole rounds, as many micro-batches as stages, in every stage of a batch ramp.
+    "rounds": lambda x: x.when("virtual_stages", [
+        Divides(x.of("pp"), x.of("micro_batches"), each.denominator, each.numerator)
+        for each in (*batch_quotients(x.ramp), Fraction(1))
+    ]),
+    # Every batch of a ramp has whole micro-batches.
+    "ramp": lambda x: [
+        Divides((), x.of("micro_batches"), each) for each in (whole_micro_batches(x.ramp),) if each > 1
+    ],
+    # An expert is on one rank or divided like the rest.
+    "expert_tp": lambda x: [
+        Divides(x.of("expert_tp"), x.of("tp")) if x.experts else equal(x.of("expert_tp"), x.of("tp"))
+    ],
+    # Replicas of each site hold whole sets of experts.
+    "experts": lambda x: [Divides(x.of("ep", "expert_tp"), x.of("tp", "cp", "dp"), x.sites)],
+    # Each site has as many replicas.
+    "sites": lambda x: [Divides((), x.of("dp"), x.sites)],
+    # The tokens of a sequence are split evenly.
+    "sequence": lambda x: [Divides(x.of("tp", "cp"), (), multiple=x.sequence)],
+    # A pipeline would reduce gradients after each micro-batch: ZeRO-1 at most.
+    "zero": lambda x: x.when("pp", [at_most(x.of("zero"), 1.0)]),
+    # One rank has nothing to shard; experts may have replicas even where nothing else has.
+    "zero_ranks": lambda x: [] if x.experts else x.when("zero", [at_least(x.of("dp", "cp"), 2.0)]),
+    # Ranks share the keys and values that all of them would hold: t, or t over the heads of keys and values.
+    "cache_split": lambda x: x.when("cache_split", [Divides(x.of("cache_split"), x.of("tp"), constant=x.shared)]),
+}  # fmt: skip
+"""Relations by name, in the order in which a search propagates them."""
+
+
+def named(*degrees: str, prefix: str = "") -> dict[str, str]:
+    """Return coordinates of degrees: their own names behind a prefix."""
+    return {each: prefix + each for each in degrees}
+
+
+def training_sizes(run: TrainingRun, degrees: Mapping[str, str], sites: int, **known: Any) -> Sizes:
+    """Return the numbers of a training run. **Arguments:** `known`: further fields of `Sizes`."""
+    numbers = {"experts": count_of(run.model.experts), "sequence": count_of(run.sequence_length), "ramp": run.ramp}
+    return Sizes(degrees, sites=sites, **{"chunks": most_chunks(run.model), **numbers, **known})
+
+
+def serving_sizes(service: Service, stack: Stack, degrees: Mapping[str, str], **known: Any) -> Sizes:
+    """Return the numbers of a service on a software stack; one without pipelines has one stage."""
+    model = service.model
+    numbers = {
+        "chunks": count_of(model.layers) + 2.0 if float(stack.pipelined) else 1.0,
+        "experts": count_of(model.experts),
+        "shared": 1 if float(model.kv_rank) > 0.0 else count_of(model.kv_heads),
+    }
+    return Sizes(degrees, **numbers, **known)
+
+
+TRAINING = ("chips", "batch", "chunks", "interleaving", "rounds", "ramp", "experts", "sites", "zero")
+"""What every plan that a search for training proposes satisfies."""
+
+
+def ramp_words(ramp: BatchRamp | None) -> str:
+    """Return the condition that a ramp sets on micro-batches, to stand behind a name; nothing without one."""
+    multiple = whole_micro_batches(ramp)
+    return f" (micro-batches a multiple of {multiple})" if multiple > 1 else ""
+
+
+def plan_relations(sizes: Sizes, *names: str) -> list[Relation]:
+    """Return the named relations, in the order of `RELATIONS`."""
+    return [each for name, relations in RELATIONS.items() if name in names for each in relations(sizes)]
+
+
+def plan_lattice(values: Mapping[str, Sequence[int]], relations: Iterable[Relation]) -> System:
+    """Return a lattice for enumeration. **Arguments:** `values` of each coordinate: a `range`, or a list in ascending order."""
+    coordinates = (
+        integer(name, (each[0], each[-1]), among=None if isinstance(each, range) else each)
+        for name, each in values.items()
+    )
+    return System(tuple(coordinates), tuple(relations))
+
+
+def plan_points(values: Mapping[str, Sequence[int]], relations: Iterable[Relation]) -> list[dict[str, int]]:
+    """Return all points of a small lattice by coordinate, as `plan_lattice` declares it; the last coordinate runs fastest."""
+    rows = enumerated(plan_lattice(values, relations))
+    return [dict(zip(rows, map(int, each), strict=True)) for each in zip(*rows.values(), strict=True)]
