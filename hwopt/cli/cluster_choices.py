@@ -52,8 +52,7 @@ def best_of_clusters(
     _, at, asked, work, search = min(answers, key=lambda each: each[:2])
     if search.feasible:
         rows[at] = replace(rows[at], fate=Fate.best)
-    least = lambda row: math.inf if row.objective is None else row.objective
-    return asked, work, search, sorted(rows, key=lambda row: (least(row), row.fate is Fate.refused))
+    return asked, work, search, sorted(rows, key=lambda row: row.rank)
 
 
 def _clusters(options: argparse.Namespace) -> list[tuple[Chosen, argparse.Namespace]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from tqdm.auto import tqdm
 
-from hwopt.design.choices import combinations, refuse_strange
+from hwopt.design.choices import Combination, combinations, refuse_strange
 from hwopt.design.exact import ExactModel
 from hwopt.design.lattices import lattice_of, without_lattice
 from hwopt.design.problem import Problem
@@ -30,13 +30,15 @@ MOST_BRANCHES = 512
 """Combinations of choices: a few seconds each where they are not dropped at once."""
 
 
-@dataclass(frozen=True)
-class Asked:
-    """A combination of choices as a question. **Arguments:** `refused`: why it states none."""
-
-    chosen: tuple[tuple[str, str], ...]
-    problem: Problem | None
-    refused: str = ""
+def stated(objective: Any, choices: Mapping[str, Sequence[str]], state: Callable[[Any], Any]) -> list[Branch]:
+    """The combinations of choices, each with the question that `state` makes of it or why there is none."""
+    found = []
+    for each in combinations(objective, choices, MOST_BRANCHES):
+        try:
+            found.append(Branch(each.chosen, question=state(each.objective)))
+        except UserError as error:
+            found.append(Branch(each.chosen, Fate.refused, refused=str(error)))
+    return found
 
 
 def branches(
@@ -46,24 +48,23 @@ def branches(
     bounds: Mapping[str, tuple[float, float]] | None = None,
     *,
     relaxed: bool = False,
-) -> list[Asked]:
+) -> list[Branch]:
     """The questions of all combinations of choices.
 
     **Arguments:** as of `optimize`; `relaxed`: over continuous hardware.
 
     **Raises:** `UserError` for a value that no combination takes, though it was named, and for a question that cannot be proved.
     """
-    asked = []
-    for each in combinations(objective, choices, MOST_BRANCHES):
-        try:
-            problem = each.objective.problem()
-            problem = (problem.continuous if relaxed else problem).frozen(freeze).narrowed(bounds or {})
-        except UserError as error:
-            asked.append(Asked(each.chosen, None, str(error)))
-            continue
-        if why := without_lattice(problem):
-            raise UserError(f"choices: {each.name} cannot be proved beside others: {why}; ask about it alone")
-        asked.append(Asked(each.chosen, problem))
+
+    def state(asked: Any) -> Problem:
+        problem = asked.problem()
+        return (problem.continuous if relaxed else problem).frozen(freeze).narrowed(bounds or {})
+
+    asked = stated(objective, choices, state)
+    for each in asked:
+        if each.question is not None and (why := without_lattice(each.question)):
+            name = Combination(each.chosen, objective).name
+            raise UserError(f"choices: {name} cannot be proved beside others: {why}; ask about it alone")
     refuse_strange([(each.chosen, each.refused) for each in asked], choices)
     return asked
 
@@ -212,27 +213,22 @@ def _show(bar: tqdm, now: Sequence[SearchResult]) -> None:
 
 
 def _fates(
-    asked: Sequence[Asked], problems: Mapping[int, Problem], groups: Sequence[Group], solution: Solution
+    asked: Sequence[Branch], problems: Mapping[int, Problem], groups: Sequence[Group], solution: Solution
 ) -> tuple[Branch, ...]:
     """What became of each combination: the best first, what cannot be asked last."""
-    rows = {i: Branch(each.chosen, Fate.refused, None, None, each.refused) for i, each in enumerate(asked)}
+    rows = list(asked)
     for group in groups:
         for i, machine in zip(group.members, group.machines, strict=True):
             rows[i] = _fate(asked[i], machine, group.result.complete)
     if solution.feasible:
         first = next(i for i, problem in problems.items() if problem is solution.problem)
         rows[first] = replace(rows[first], fate=Fate.best, objective=solution.objective)
-    known = lambda row: next((x for x in (row.objective, row.lower_bound) if x is not None), math.inf)
-    return tuple(
-        sorted(rows.values(), key=lambda row: (row.fate is not Fate.best, row.fate is Fate.refused, known(row)))
-    )
+    return tuple(sorted(rows, key=lambda row: row.rank))
 
 
-def _fate(each: Asked, machine: Machine, complete: bool) -> Branch:
+def _fate(each: Branch, machine: Machine, complete: bool) -> Branch:
     value = math.exp(machine.value) if math.isfinite(machine.value) else None
     bound = math.exp(machine.proved_bound) if math.isfinite(machine.proved_bound) else None
-    if not complete and machine.open_bound != math.inf:
-        return Branch(each.chosen, Fate.open, value, bound)
-    if bound is None and value is None:
-        return Branch(each.chosen, Fate.infeasible, None, None)
-    return Branch(each.chosen, Fate.beaten, value, bound)
+    is_open = not complete and machine.open_bound != math.inf
+    fate = Fate.open if is_open else Fate.infeasible if bound is None and value is None else Fate.beaten
+    return replace(each, fate=fate, objective=value, lower_bound=bound)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -12,7 +12,7 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from hwopt.convex.reader import NotDGP
-from hwopt.design.choices import Chosen, combinations, refuse_strange
+from hwopt.design.choices import refuse_strange
 from hwopt.design.exact import ExactModel
 from hwopt.design.lattices import lattice_of, without_lattice
 from hwopt.design.portfolio import CONTINUOUS, Portfolio, listed, parts_of
@@ -20,7 +20,7 @@ from hwopt.errors import UserError
 from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.optim.branching import SearchResult
 from hwopt.optim.certified import AGREES, Question, best_design, certified
-from hwopt.optim.choices import MOST_BRANCHES, group_of, grouped
+from hwopt.optim.choices import group_of, grouped, stated
 from hwopt.optim.deadline import Deadline, by_deadline
 from hwopt.optim.joint_budgets import JointSearch
 from hwopt.optim.options import SEARCH, SearchOptions
@@ -72,21 +72,20 @@ def rows_of(
     choices: Mapping[str, Sequence[str]],
     freeze: Iterable[str],
     bounds: Mapping[str, tuple[float, float]],
-) -> list[Row]:
+) -> list[Branch]:
     """A portfolio under all combinations of choices.
 
     **Raises:** `UserError` for a list that cannot be stated, and a value that no combination takes, though it was named.
     """
-    rows = []
-    for each in combinations(objective, choices, MOST_BRANCHES):
-        try:
-            portfolio = listed(each.objective)
-            assert portfolio is not None
-            rows.append(Row(each.chosen, portfolio.frozen(freeze).narrowed(bounds)))
-        except UserError as error:
-            if not choices:
-                raise
-            rows.append(Row(each.chosen, None, str(error)))
+
+    def state(asked: Any) -> Portfolio:
+        portfolio = listed(asked)
+        assert portfolio is not None
+        return portfolio.frozen(freeze).narrowed(bounds)
+
+    rows = stated(objective, choices, state)
+    if refused := [row.refused for row in rows if row.refused and not choices]:
+        raise UserError(refused[0])
     refuse_strange([(row.chosen, row.refused) for row in rows], choices)
     return rows
 
@@ -107,7 +106,7 @@ def certified_portfolio(
     **Raises:** `UserError` where a member cannot be proved, or costs nothing that adds up.
     """
     deadline = deadline or Deadline()
-    portfolios = {i: row.portfolio for i, row in enumerate(rows) if row.portfolio is not None}
+    portfolios = {i: row.question for i, row in enumerate(rows) if row.question is not None}
     for portfolio in portfolios.values():
         for each in portfolio.members:
             if why := without_lattice(each.problem):
@@ -132,7 +131,7 @@ def certified_portfolio(
 
 
 def _answer(
-    rows: Sequence[Row], portfolios: Mapping[int, Portfolio], search: AnySearch, explain: bool
+    rows: Sequence[Branch], portfolios: Mapping[int, Portfolio], search: AnySearch, explain: bool
 ) -> PortfolioSolution:
     if search.best.family is None and not search.complete:
         search.last_look()
@@ -235,7 +234,7 @@ def _member(
 
 
 def _without_design(
-    rows: Sequence[Row], portfolios: Mapping[int, Portfolio], search: AnySearch, explain: bool
+    rows: Sequence[Branch], portfolios: Mapping[int, Portfolio], search: AnySearch, explain: bool
 ) -> PortfolioSolution:
     """No list of designs satisfies all budgets, or none was found: which member is in the way."""
     portfolio = next(iter(portfolios.values()))
@@ -256,25 +255,18 @@ def _without_design(
     return PortfolioSolution(portfolio, outcome, math.inf, {}, (), proof, text and text.rstrip(".") + ".", choices)
 
 
-def _fates(rows: Sequence[Row], search: AnySearch, best: int, objective: float) -> tuple[Branch, ...]:
+def _fates(rows: Sequence[Branch], search: AnySearch, best: int, objective: float) -> tuple[Branch, ...]:
     """What became of each combination of choices: the best first, what cannot be asked last; none where there were no choices."""
     if len(rows) == 1 and not rows[0].chosen:
         return ()
     branches = []
     for i, row in enumerate(rows):
-        bound = search.bounds.get(i, math.nan)
-        if row.portfolio is None:
-            branches.append(Branch(row.chosen, Fate.refused, None, None, row.refused))
-        elif i == best:
-            branches.append(Branch(row.chosen, Fate.best, objective, None if math.isnan(bound) else bound))
-        elif not search.complete:
-            branches.append(Branch(row.chosen, Fate.open, None, None))
-        elif math.isinf(bound):
-            branches.append(Branch(row.chosen, Fate.infeasible, None, None))
-        else:
-            branches.append(Branch(row.chosen, Fate.beaten, None, bound))
-    known = lambda row: math.inf if row.lower_bound is None else row.lower_bound
-    return tuple(sorted(branches, key=lambda row: (row.fate is not Fate.best, row.fate is Fate.refused, known(row))))
+        bound, shown = search.bounds.get(i, math.nan), objective if i == best else None
+        fate = Fate.best if i == best else Fate.infeasible if math.isinf(bound) else Fate.beaten
+        proved = None if fate is Fate.infeasible or (i == best and math.isnan(bound)) else bound
+        known = row.question is not None and (i == best or search.complete)
+        branches.append(replace(row, fate=fate, objective=shown, lower_bound=proved) if known else row)
+    return tuple(sorted(branches, key=lambda row: row.rank))
 
 
 def _show(bar: tqdm, now: AnySearch) -> None:

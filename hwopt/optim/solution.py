@@ -4,7 +4,7 @@ import enum
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -136,22 +136,30 @@ class Fate(enum.Enum):
 
 @dataclass(frozen=True)
 class Branch:
-    """One combination of choices.
+    """One combination of choices: the question that it states, and what became of it.
 
     **Arguments:** `chosen`: (field, value) of each choice; `objective` of its best design that was found, if any, and
-    `lower_bound` at which it was left; `refused`: why it states no question.
+    `lower_bound` at which it was left; `refused`: why it states no question; `question`: a problem or a portfolio, None where a
+    command states none.
     """
 
     chosen: tuple[tuple[str, str], ...]
-    fate: Fate
-    objective: float | None
-    lower_bound: float | None
+    fate: Fate = Fate.open
+    objective: float | None = None
+    lower_bound: float | None = None
     refused: str = ""
+    question: Any = field(default=None, repr=False, compare=False)
 
     @property
     def name(self) -> str:
         """As an answer names it."""
         return ", ".join(f"{field} {value or 'none'}" for field, value in self.chosen)
+
+    @property
+    def rank(self) -> tuple[bool, bool, float]:
+        """The place in a list, least first: the best, then by the least known value, then those that state no question."""
+        known = [each for each in (self.objective, self.lower_bound) if each is not None]
+        return self.fate is not Fate.best, self.fate is Fate.refused, known[0] if known else math.inf
 
 
 @dataclass(frozen=True)

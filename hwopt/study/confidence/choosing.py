@@ -36,8 +36,8 @@ def confident_choice(
     """
     questions = branches(objective, choices, freeze, bounds, relaxed=relaxed)
     for each in questions:
-        if each.problem is not None:
-            check_one_kind(each.problem, "confidence")
+        if each.question is not None:
+            check_one_kind(each.question, "confidence")
     try:
         plain = certified_choice(
             questions,
@@ -50,26 +50,24 @@ def confident_choice(
         raise UserError(f"choices: a combination cannot be proved beside others: {reason}") from None
     if not plain.feasible:
         return plain
-    problems = {each.chosen: each.problem for each in questions if each.problem is not None}
     best, said, rows = None, plain, []
     for branch in sorted(plain.choices, key=_least):
-        problem = problems.get(branch.chosen)
-        if problem is None or branch.fate is Fate.infeasible:
+        if branch.question is None or branch.fate is Fate.infeasible:
             rows.append(branch)
         elif best is not None and _least(branch) >= best.objective:
             rows.append(replace(branch, fate=Fate.beaten, objective=None))
         elif asking.deadline.over:
             rows.append(replace(branch, fate=Fate.open, objective=None))
         else:
-            answer = promised(problem, replace(asking, explain=False), best.objective if best else math.inf)
+            answer = promised(branch.question, replace(asking, explain=False), best.objective if best else math.inf)
             rows.append(_row(branch, answer))
             said = answer if said is plain else said
             if answer.promise is not None and (best is None or answer.objective < best.objective):
                 best = answer
     if best is None:
         return _none(said, rows, asking)
-    rows = [replace(each, fate=Fate.best) if problems.get(each.chosen) is best.problem else each for each in rows]
-    rows.sort(key=lambda each: (each.fate is not Fate.best, each.fate is Fate.refused, _known(each)))
+    rows = [replace(each, fate=Fate.best) if each.question is best.problem else each for each in rows]
+    rows.sort(key=lambda each: each.rank)
     return replace(best, choices=tuple(rows), **_covering(best, rows))
 
 
@@ -113,7 +111,3 @@ def _least(branch: Branch) -> float:
     if branch.lower_bound is None:
         return -math.inf if branch.fate is Fate.open else math.inf
     return branch.lower_bound
-
-
-def _known(branch: Branch) -> float:
-    return next((each for each in (branch.objective, branch.lower_bound) if each is not None), math.inf)

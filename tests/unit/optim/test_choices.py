@@ -15,7 +15,7 @@ from hwopt.optim.choices import Asked, branches, certified_choice, grouped
 from hwopt.optim.deadline import Deadline
 from hwopt.optim.options import SEARCH
 from hwopt.optim.programmes import CHOICE, Programmes
-from hwopt.optim.solution import Fate, Outcome
+from hwopt.optim.solution import Branch, Fate, Outcome
 from tests.rotation import one_in, shared_out
 
 QUESTION = hwopt.objective(
@@ -78,7 +78,7 @@ def test_machines_of_one_lattice_have_the_programmes_that_they_have_alone():
     """Boxes of several machines in one batch are bounded as each machine's own are."""
     wider = BOXES | {"pp": (1.0, 2.0), "micro_batch": (1.0, 2.0)}  # narrower ones do not split by the choice
     asked = branches(QUESTION, {"chip": ("h100-sxm", "h200"), "cooling": COOLINGS}, bounds=wider)
-    problems = dict(enumerate(each.problem for each in asked))
+    problems = dict(enumerate(each.question for each in asked))
     (group,) = grouped(problems)
     with jax.enable_x64(True):
         lattice = group.programmes.lattice
@@ -100,7 +100,7 @@ def test_machines_of_one_lattice_have_the_programmes_that_they_have_alone():
 def test_machines_whose_exponents_differ_are_bounded_apart():
     """A 72-chip domain sums over other levels of switches than a board of eight."""
     asked = branches(QUESTION, {"chip": ("h100-sxm", "gb200", "tpu-v5p")}, bounds=BOXES)
-    groups = grouped(dict(enumerate(each.problem for each in asked)))
+    groups = grouped(dict(enumerate(each.question for each in asked)))
     assert sorted(member for group in groups for member in group.members) == [0, 1, 2]
     assert len(groups) == 3
 
@@ -155,7 +155,9 @@ def test_what_is_shown_is_never_a_choice_that_cannot_be_asked():
     asked = branches(
         dataclasses.replace(QUESTION, power_budget_w=1e12, capex_budget_usd=1e15, time_budget_s=1e12), {"chip": CHIPS}
     )
-    answer = certified_choice([Asked((("chip", "none"),), None, "no such chip"), *asked], deadline=Deadline(0.0))
+    answer = certified_choice(
+        [Branch((("chip", "none"),), Fate.refused, refused="no such chip"), *asked], deadline=Deadline(0.0)
+    )
     assert answer.feasible and answer.chosen["chip"] in CHIPS
     assert answer.choices[-1].fate is Fate.refused
 
@@ -171,8 +173,8 @@ def test_choices_are_proved_or_not_asked():
 
 def test_software_is_the_chips_own():
     (first, second) = branches(QUESTION, {"chip": ("h100-sxm", "tpu-v5p")})
-    assert isinstance(first, Asked)
-    stacks = [each.problem.provenance.records["stack"].slug for each in (first, second)]
+    assert isinstance(first, Branch)
+    stacks = [each.question.provenance.records["stack"].slug for each in (first, second)]
     assert stacks == ["nemo-2024", "jax-maxtext-tpu"]
     serving = hwopt.objective("serve_cost", precision="bf16")
     of = lambda chip: dataclasses.replace(serving, chip=chip).problem().provenance.records["stack"].slug
