@@ -32,6 +32,7 @@ from hwopt.design.plan_lattice import (
     plan_relations,
     ramp_words,
     serving_sizes,
+    spread_degrees,
     training_sizes,
 )
 from hwopt.design.problem import Problem
@@ -248,12 +249,13 @@ def _serving_system(ranges: Ranges, tails: bool = False) -> System:
     stages_of = partial(stage_layers, layers, virtual_stages=1.0)
     for group in groups:
         g, (batches, cost) = p + group, ({}, 0.1) if group else (_SEQUENCES, 0.02)
+        copies = float(stacks[group].redundant_experts) > 0.0
         coordinates += [
             integer(g + "tp", of(group + "tp"), among=_tensor_degrees(ranges, group), role=Role.root, near=3),
             integer(
                 g + "ep",
                 of(group + "ep"),
-                among=_spread_degrees(ranges, group, stacks[group], experts),
+                among=spread_degrees(experts, ranges.frees(group + "expert_slots") and copies),
                 role=Role.root,
                 near=2,
             ),
@@ -298,15 +300,6 @@ def _held(stack: Stack, experts: int, ep: str) -> Limit:
     if not float(stack.redundant_experts):
         return float(experts)
     return Allowed((ep,), lambda x: x[ep] + (experts - 1.0))
-
-
-def _spread_degrees(ranges: Ranges, group: str, stack: Stack, experts: int) -> list[int]:
-    """Expert parallel degrees: divisors of the experts; where ranks have slots for copies 1, 3, 5 and 9 times powers of two too."""
-    if not (ranges.frees(group + "expert_slots") and float(stack.redundant_experts)):
-        return divisors(experts)
-    most = 2 * experts
-    others = (odd * 2**k for odd in (1, 3, 5, 9) for k in range(most.bit_length()))
-    return sorted({*divisors(experts), *(each for each in others if each <= most)})
 
 
 _SERVING_WORDS = {

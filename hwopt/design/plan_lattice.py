@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from hwopt.design.variables import count_of
-from hwopt.integers.enumeration import enumerated
+from hwopt.integers.enumeration import divisors, enumerated
 from hwopt.integers.relations import Divides, Limit, Product, Relation, When, at_least, at_most, equal
 from hwopt.integers.system import System, integer
 from hwopt.stack import Stack
@@ -34,18 +34,33 @@ def contexts_of(run: TrainingRun) -> list[int]:
     return contexts(count_of(run.sequence_length)) if isinstance(run.model, Transformer) else [1]
 
 
+MOST_COPIES = 2
+"""Chips that share a set of experts, over the experts (the search's own limit: beyond, whole sets again)."""
+
+
+def spread_degrees(experts: int, redundant: bool, chips: int | None = None) -> list[int]:
+    """Return expert parallel degrees: divisors of the experts.
+
+    Where ranks have slots for copies, divisors of the `chips` instead. Where these are not known, the divisors of the experts and
+    1, 3, 5 and 9 times powers of two.
+    """
+    own, most = divisors(max(experts, 1)), MOST_COPIES * experts
+    others = (odd * 2**k for odd in (1, 3, 5, 9) for k in range(most.bit_length()))
+    among = divisors(chips) if chips else sorted({*own, *others})
+    return [each for each in among if each <= most] if redundant else own
+
+
 class Sizes(NamedTuple):
     """The numbers that degrees must divide or stay below; ranges where a search chooses them too.
 
-    **Arguments:** `degrees`: the coordinate of each degree; one that is missing is 1; `held`: the sequences that all replicas of
-    a service hold together; `chunks` that a pipeline has at most; `shared` heads of keys and values.
+    **Arguments:** `degrees`: the coordinate of each degree; one that is missing is 1; `batch`: sequences of a step, or those that
+    all replicas of a service hold together; `chunks` that a pipeline has at most; `shared` heads of keys and values.
     """
 
     degrees: Mapping[str, str]
     chips: tuple[float, float] = (1.0, 1.0)
     batch: tuple[float, float] = (1.0, 1.0)
     domain: tuple[float, float] = (1.0, 1.0)
-    held: int = 1
     chunks: Limit = 1.0
     ramp: BatchRamp | None = None
     experts: int = 0
@@ -71,7 +86,7 @@ RELATIONS: Mapping[str, Callable[[Sizes], Sequence[Relation]]] = {
                 name="global_batch_sequences", follows="micro_batches")
     ],
     # Every stage of every replica holds as many sequences.
-    "held": lambda x: [Product(x.of("dp", "pp", "batch"), (), x.held, x.held)],
+    "held": lambda x: [Product(x.of("dp", "pp", "batch"), (), *x.batch)],
     # A domain holds whole tensor parallel groups.
     "domain": lambda x: [Product(x.of("tp", "groups"), (), *x.domain, name="scale_up_domain", follows="groups")],
     # No chunk is empty.

@@ -32,7 +32,6 @@ from hwopt.optim.plan_table import (
     room,
     without_rounding,
 )
-from hwopt.optim.serving_layouts import without_plain
 from hwopt.workload.service import Service
 from hwopt.workload.training import TrainingRun
 
@@ -221,7 +220,7 @@ class _Ranking:
         if not isinstance(self.workload, Service):
             return found
         experts = float(self.workload.model.experts)
-        return [each._replace(plan=without_plain(each.plan, experts)) for each in found]
+        return [each._replace(plan=serving_plans.without_plain(each.plan, experts)) for each in found]
 
     def _evaluate(self, workload: Any, cluster: Cluster, plans: Any) -> tuple[Array, ...]:
         report = reports(workload, cluster, plans)

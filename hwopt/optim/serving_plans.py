@@ -1,25 +1,28 @@
 """Every integer plan that serves on a fixed cluster: the lattice declared, and its rows as plans."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from operator import itemgetter
+from typing import Any
 
 import jax
 import numpy as np
 
 from hwopt.catalog.plans import plan_leaves
-from hwopt.design.plan_lattice import named, plan_lattice, plan_relations, serving_sizes
+from hwopt.design.plan_lattice import named, plan_lattice, plan_relations, serving_sizes, spread_degrees
+from hwopt.design.serving_layouts import LAYOUTS
 from hwopt.design.variables import count_of
 from hwopt.errors import UserError
 from hwopt.hardware.cluster import Cluster
 from hwopt.integers.enumeration import divisors, enumerated
-from hwopt.integers.relations import Allowed, at_most
+from hwopt.integers.relations import Allowed, Relation, When, at_least, at_most
 from hwopt.integers.system import System
 from hwopt.model.serving import cache
 from hwopt.optim.plan_table import MOST_PLANS, PlanTable
-from hwopt.optim.serving_layouts import laid_out, layout_integers, layout_words, spread_degrees
-from hwopt.plan import Plan, stage_layers
+from hwopt.plan import Disaggregated, Plan, ServingLayout, stage_layers
+from hwopt.stack import Stack
 from hwopt.workload.service import Service
-from hwopt.workload.transformer import tensor_degrees
+from hwopt.workload.transformer import cache_copies, tensor_degrees
 
 _DEGREES = ("tp", "pp", "dp", "ep", "expert_tp")
 """Another batch is no new plan."""
@@ -69,10 +72,10 @@ def serving_plan_system(service: Service, cluster: Cluster, chips: int, batch: i
     batches = ladder(largest) if batch is None else [each for each in divisors(batch) if each <= max(largest, 1.0)]
     values = {
         "tp": degrees, "pp": range(1, layers + 3), "dp": range(1, chips + 1),
-        "ep": spread_degrees(experts, chips, "slots" in further), "expert_tp": range(1, max(degrees) + 1),
+        "ep": spread_degrees(experts, "slots" in further, chips), "expert_tp": range(1, max(degrees) + 1),
         "batch": batches, "layout": range(1, layouts + 1), **further,
     }  # fmt: skip
-    sizes = serving_sizes(service, cluster.stack, named(*values), chips=(chips, chips), held=batch or 1)
+    sizes = serving_sizes(service, cluster.stack, named(*values), chips=(chips, chips), batch=(batch or 1, batch or 1))
     names = ("chips", "chunks", "expert_tp", "experts", *(["held"] if batch is not None else []))
     relations = [
         *plan_relations(sizes, *names),
@@ -86,6 +89,66 @@ def serving_plan_system(service: Service, cluster: Cluster, chips: int, batch: i
 def _gathers(service: Service, cluster: Cluster) -> bool:
     """Whether weights may be gathered layer by layer: of large batches of prompts, where the stack has it."""
     return bool(float(cluster.stack.layouts_sharded)) and not float(service.decodes)
+
+
+def layout_integers(service: Service, stack: Stack, chips: int) -> tuple[dict[str, range], list[Relation]]:
+    """Values of the integers of the layouts that a stack has, where they can matter, and their relations.
+
+    `slots`: 1 where ranks hold as few copies as it takes to fill all of them, 2 with one more each; `halves` of a batch;
+    `cache_split` divides the ranks that would hold the same keys and values: `t`, or `t / k`.
+    """
+    has = {name: float(getattr(stack, name)) > 0.0 for name in LAYOUTS}
+    model = service.model
+    experts = count_of(model.experts)
+    values: dict[str, range] = {}
+    relations: list[Relation] = []
+    if has["redundant_experts"] and experts and chips > 1:
+        values["slots"] = range(1, 3)
+        relations += [at_most(("slots",), 1.0, over=("ep",)), When("slots", 2, at_most(("ep",), float(experts)))]
+    if has["two_batches"] and experts and chips > 1:
+        values["halves"] = range(1, 3)
+        relations += [When("halves", 2, at_least((name,), 2.0)) for name in ("ep", "batch")]
+    most = max(cache_copies(model, each) for each in tensor_degrees(model) if chips % each == 0)
+    if has["cache_split"] and float(service.decodes) and most > 1:
+        values["cache_split"] = range(1, most + 1)
+        relations += plan_relations(serving_sizes(service, stack, named("tp", "cache_split")), "cache_split")
+    return values, relations
+
+
+def laid_out(rows: Mapping[str, np.ndarray], experts: int) -> dict[str, Any]:
+    """The layout of plans by the columns of their integers; nothing where there are none."""
+    if not {"slots", "halves", "cache_split"} & rows.keys():
+        return {}
+    ones = np.ones(len(rows["tp"]))
+    column = lambda name: np.asarray(rows.get(name, ones), np.float64)
+    ep = column("ep")
+    slots = np.ceil(experts / ep) + column("slots") - 1.0 if "slots" in rows else experts / ep
+    leaves: dict[str, Any] = {
+        "expert_slots": slots,
+        "two_batches": column("halves") - 1.0,
+        "cache_split": column("cache_split"),
+    }
+    return {"layout": ServingLayout(**leaves)}
+
+
+def without_plain(plan: Any, experts: float) -> Any:
+    """A plan of one group or two, without a layout that says nothing: each expert once, whole batches, keys and values whole."""
+    if isinstance(plan, Disaggregated):
+        return Disaggregated(*(without_plain(each, experts) for each in (plan.prefill, plan.decode)))
+    layout = plan.layout
+    if layout is None or float(layout.two_batches) or float(layout.cache_split) != 1.0:
+        return plan
+    spread = experts > 0.0 and round(float(layout.expert_slots) * float(plan.ep)) != round(experts)
+    return plan if spread else replace(plan, layout=None)
+
+
+def layout_words(names: Collection[str]) -> list[str]:
+    """What the layouts of a search are, in words; redundant experts stand beside their degrees."""
+    words = {
+        "halves": "batches whole or in two halves",
+        "cache_split": "keys and values of a head on one rank, or by token on the ranks that share it",
+    }
+    return [each for name, each in words.items() if name in names]
 
 
 def serving_plans(service: Service, cluster: Cluster, chips: int | None = None, batch: int | None = None) -> PlanTable:

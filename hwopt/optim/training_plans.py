@@ -1,7 +1,6 @@
 """Every integer plan that trains on a fixed cluster: the lattice declared, and its rows as plans."""
 
 from collections.abc import Collection, Mapping
-from functools import cache
 from operator import itemgetter
 
 import numpy as np
@@ -93,7 +92,7 @@ def training_plans(run: TrainingRun, cluster: Cluster, common: Mapping[str, floa
 
 def _plans(rows: Mapping[str, np.ndarray], sequence: int, layers: int, common: Mapping[str, float]) -> Plan:
     """Plans, float64, shape (plan,) a leaf; layers as even as whole ones go, 1F1B, sequence parallel where the sequence divides."""
-    stages = _stages(layers)[:, rows["pp"], rows["virtual_stages"]]
+    stages = stage_layers(layers, rows["pp"].astype(float), rows["virtual_stages"].astype(float))
     ones = np.ones(len(rows["tp"]))
     columns = {name: rows[name] for name in _KEYS} | {
         "fullest_stage": stages[0],
@@ -111,15 +110,6 @@ def _plans(rows: Mapping[str, np.ndarray], sequence: int, layers: int, common: M
         **{name: value * ones for name, value in common.items()},
     }
     return Plan(**{name: leaf(column) for name, column in columns.items()})
-
-
-@cache
-def _stages(layers: int) -> np.ndarray:
-    """(fullest, last) of `stage_layers` for every shape of a pipeline, shape (2, pp, virtual stages)."""
-    counts = np.arange(1.0, layers + 3.0)
-    table = np.full((2, layers + 3, layers + 3), np.nan)
-    table[:, 1:, 1:] = stage_layers(layers, counts[:, None], counts[None, :])
-    return table
 
 
 def scope(run: TrainingRun, cluster: Cluster, plans: int, held: Collection[str] = ()) -> str:

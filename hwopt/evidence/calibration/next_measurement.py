@@ -69,12 +69,13 @@ def variants(run: Scored) -> Iterator[Case]:
     row, case = run.row, run.case
     assert case is not None
     domain, layers = int(case.cluster.network.size[0]), int(case.workload.model.layers)
+    deepest = 1 if row.zero == 3 and row.pp == 1 else min(layers, _MOST_STAGES)
     powers = [2**i for i in range(12)]
     chips, batch = row.num_gpus, row.global_batch_sequences
     values = {
         "tp": [tp for tp in tensor_degrees(case.workload.model) if tp in powers and tp <= domain],
         "cp": (row.cp or 1,),
-        "pp": [pp for pp in powers if pp <= min(layers, _MOST_STAGES)],
+        "pp": [pp for pp in powers if pp <= deepest],
         "micro_batch": _MICRO_BATCHES,
         "dp": range(1, chips + 1),
         "micro_batches": range(1, math.ceil(batch) + 1),
@@ -83,8 +84,6 @@ def variants(run: Scored) -> Iterator[Case]:
     machines = constants(catalog.calibration(catalog.LITERATURE))
     for each, again in product(plan_points(values, relations), (0.0, 1.0)):
         tp, pp = each["tp"], each["pp"]
-        if row.zero == 3 and pp > 1 and row.pp == 1:
-            continue
         chunks = row.vpp if pp > 1 and pp == row.pp and each["micro_batches"] % pp == 0 else None
         degrees = {"tp": tp, "pp": pp, "dp": each["dp"], "micro_batch": float(each["micro_batch"]), "vpp": chunks}
         settings = {"recompute_layers": again, "recompute_attention": 0.0, "zero_ranks": None, "interleaved": None}
