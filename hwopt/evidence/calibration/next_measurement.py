@@ -69,18 +69,19 @@ def variants(run: Scored) -> Iterator[Case]:
     row, case = run.row, run.case
     assert case is not None
     domain, layers = int(case.cluster.network.size[0]), int(case.workload.model.layers)
-    deepest = 1 if row.zero == 3 and row.pp == 1 else min(layers, _MOST_STAGES)
     powers = [2**i for i in range(12)]
     chips, batch = row.num_gpus, row.global_batch_sequences
     values = {
         "tp": [tp for tp in tensor_degrees(case.workload.model) if tp in powers and tp <= domain],
         "cp": (row.cp or 1,),
-        "pp": [pp for pp in powers if pp <= deepest],
+        "pp": [pp for pp in powers if pp <= min(layers, _MOST_STAGES)],
+        "zero": (max(row.zero or 1, 1),),
         "micro_batch": _MICRO_BATCHES,
         "dp": range(1, chips + 1),
         "micro_batches": range(1, math.ceil(batch) + 1),
     }
-    relations = plan_relations(Sizes(named(*values), (chips, chips), (batch, batch)), "chips", "batch")
+    names = ("chips", "batch", *(["zero"] if row.pp == 1 else []))  # a run that shards gradients in a pipeline goes on so
+    relations = plan_relations(Sizes(named(*values), (chips, chips), (batch, batch)), *names)
     machines = constants(catalog.calibration(catalog.LITERATURE))
     for each, again in product(plan_points(values, relations), (0.0, 1.0)):
         tp, pp = each["tp"], each["pp"]
