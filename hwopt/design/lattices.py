@@ -239,8 +239,7 @@ def _serving_system(ranges: Ranges, tails: bool = False) -> System:
     """
     of, p, groups, kinds = ranges.of, ranges.prefix, ranges.template.plan.groups, ranges.kinds
     stacks = {group: kinds.get(group, ranges).template.cluster.groups[0].stack for group in groups}
-    service = ranges.template.workload
-    model = service.model
+    service, model = ranges.template.workload, ranges.template.workload.model
     layers, experts = count_of(model.layers), max(count_of(model.experts), 1)
     coordinates: list[Integer] = []
     relations: list[Relation] = []
@@ -249,13 +248,14 @@ def _serving_system(ranges: Ranges, tails: bool = False) -> System:
     stages_of = partial(stage_layers, layers, virtual_stages=1.0)
     for group in groups:
         g, (batches, cost) = p + group, ({}, 0.1) if group else (_SEQUENCES, 0.02)
-        copies = float(stacks[group].redundant_experts) > 0.0
         coordinates += [
             integer(g + "tp", of(group + "tp"), among=_tensor_degrees(ranges, group), role=Role.root, near=3),
             integer(
                 g + "ep",
                 of(group + "ep"),
-                among=spread_degrees(experts, ranges.frees(group + "expert_slots") and copies),
+                among=spread_degrees(
+                    experts, ranges.frees(group + "expert_slots") and float(stacks[group].redundant_experts) > 0.0
+                ),
                 role=Role.root,
                 near=2,
             ),

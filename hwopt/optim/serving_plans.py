@@ -76,9 +76,8 @@ def serving_plan_system(service: Service, cluster: Cluster, chips: int, batch: i
         "batch": batches, "layout": range(1, layouts + 1), **further,
     }  # fmt: skip
     sizes = serving_sizes(service, cluster.stack, named(*values), chips=(chips, chips), batch=(batch or 1, batch or 1))
-    names = ("chips", "chunks", "expert_tp", "experts", *(["held"] if batch is not None else []))
     relations = [
-        *plan_relations(sizes, *names),
+        *plan_relations(sizes, "chips", "chunks", "expert_tp", "experts", *(["held"] if batch is not None else [])),
         at_most(("batch",), Allowed(("tp", "pp", *(["cache_split"] if split else [])), most)),
         at_most(("layout",), 1.0, over=("dp",)),
         *further_relations,

@@ -80,7 +80,11 @@ def variants(run: Scored) -> Iterator[Case]:
         "dp": range(1, chips + 1),
         "micro_batches": range(1, math.ceil(batch) + 1),
     }
-    names = ("chips", "batch", *(["zero"] if row.pp == 1 else []))  # a run that shards gradients in a pipeline goes on so
+    names = (
+        "chips",
+        "batch",
+        *(["zero"] if row.pp == 1 else []),
+    )  # a run that shards gradients in a pipeline goes on so
     relations = plan_relations(Sizes(named(*values), (chips, chips), (batch, batch)), *names)
     machines = constants(catalog.calibration(catalog.LITERATURE))
     for each, again in product(plan_points(values, relations), (0.0, 1.0)):
