@@ -130,7 +130,7 @@ def group_of(
 
 
 def certified_choice(
-    asked: Sequence[Asked],
+    asked: Sequence[Branch],
     *,
     deadline: Deadline | None = None,
     progress: bool = False,
@@ -144,7 +144,7 @@ def certified_choice(
     **Returns:** the best design of all branches, whose certificate covers them all; `choices` of it says what became of each.
     """
     deadline = deadline or Deadline()
-    problems = {i: each.problem for i, each in enumerate(asked) if each.problem is not None}
+    problems = {i: each.question for i, each in enumerate(asked) if each.question is not None}
     groups = grouped(problems, options)
     for group in groups:  # traced once for all members, and before anything is compiled, as `by_deadline` asks
         ExactModel(group.programmes.problem).prepare()

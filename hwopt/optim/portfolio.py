@@ -33,15 +33,6 @@ from hwopt.optim.solution import Branch, Certificate, Fate, Outcome, Solution
 AnySearch = PartsSearch | JointSearch
 
 
-@dataclass(frozen=True)
-class Row:
-    """A portfolio under one combination of choices. **Arguments:** `refused`: why it states none."""
-
-    chosen: Chosen
-    portfolio: Portfolio | None
-    refused: str = ""
-
-
 def families_of(portfolios: Mapping[int, Portfolio], options: SearchOptions = SEARCH) -> list[Family]:
     """Portfolios in families that differ in numbers of their machines alone, for every member. **Arguments:** by their number."""
     first = next(iter(portfolios.values()))
@@ -91,7 +82,7 @@ def rows_of(
 
 
 def certified_portfolio(
-    rows: Sequence[Row],
+    rows: Sequence[Branch],
     *,
     deadline: Deadline | None = None,
     progress: bool = False,

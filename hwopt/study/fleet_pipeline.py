@@ -70,7 +70,8 @@ def share_out(
 def candidates(
     run: TrainingRun, clusters: Sequence[Cluster], options: FleetOptions = SEARCH.fleet
 ) -> Iterator[Candidate]:
-    """Pipelines of whole stages on all chips of each group, with as many replicas: `N_g = t_g p_g d`, `d b` divides the batch."""
+    """Pipelines of whole stages on all chips of each group, with as many replicas. Beyond `ordered_groups` groups share one tp."""
+    groups, ordered = range(len(clusters)), len(clusters) <= options.ordered_groups
     chips = [count_of(each.chips) for each in clusters]
     batch, layers = count_of(run.global_batch_sequences), count_of(run.model.layers)
     experts = count_of(run.model.experts)
@@ -78,25 +79,22 @@ def candidates(
         [t for t in tensor_degrees(run.model) if t <= count_of(each.network.size[0]) and t & (t - 1) == 0]
         for each in clusters
     ]
-    recomputed: list[tuple[int, ...]] = [(each,) * len(chips) for each in range(len(_RECOMPUTED))]
-    if len(chips) == 2:
-        recomputed = list(itertools.product(range(len(_RECOMPUTED)), repeat=2))
-    every = len(chips) <= options.ordered_groups
-    orders = itertools.permutations(range(len(chips))) if every else [tuple(range(len(chips)))]
-    for order in orders:
-        kinds = [degrees[i] for i in order] if every else [sorted(set.intersection(*map(set, degrees)))]
-        for tp in itertools.product(*kinds):
-            tp = tp if len(tp) == len(chips) else tp * len(chips)
-            for dp in divisors(batch):
-                if any(chips[i] % (t * dp) for i, t in zip(order, tp, strict=True)):
-                    continue
-                pp = tuple(chips[i] // (t * dp) for i, t in zip(order, tp, strict=True))
-                if sum(pp) > layers:
-                    continue
-                ep = tuple(math.gcd(t * dp, experts) if experts else 1 for t in tp)
-                for size, recompute in itertools.product(options.micro_batches, recomputed):
-                    if batch % (dp * size) == 0:
-                        yield Candidate(order, dp, size, tp, ep, recompute, pp)
+    alike = [(each,) * len(chips) for each in range(len(_RECOMPUTED))]
+    recomputed = list(itertools.product(range(len(_RECOMPUTED)), repeat=2)) if len(chips) == 2 else alike
+    tp, pp = [f"tp{place}" if ordered else "tp" for place in groups], [f"pp{place}" for place in groups]
+    for order in itertools.permutations(groups) if ordered else [tuple(groups)]:
+        kinds = [degrees[i] for i in order] if ordered else [sorted(set.intersection(*map(set, degrees)))]
+        values = dict(zip(tp, kinds, strict=False)) | {"dp": range(1, batch + 1)}
+        values |= dict.fromkeys(pp, range(1, layers + 1))
+        values |= {"micro_batch": options.micro_batches, "micro_batches": range(1, batch + 1)}
+        relations = plan_relations(Sizes(named(*values), batch=(batch, batch)), "batch")
+        for t, p, i in zip(tp, pp, order, strict=True):
+            relations += plan_relations(Sizes({"tp": t, "pp": p, "dp": "dp"}, (chips[i], chips[i])), "chips")
+        for row in plan_points(values, relations):
+            own, stages = (tuple(row[each] for each in names) for names in (tp, pp))
+            ep = tuple(math.gcd(t * row["dp"], experts) if experts else 1 for t in own)
+            if sum(stages) <= layers:
+                yield from (Candidate(order, row["dp"], row["micro_batch"], own, ep, x, stages) for x in recomputed)
 
 
 def _plans(found: Sequence[Candidate], at: Any, fullest: Any, last: Any) -> Plan:

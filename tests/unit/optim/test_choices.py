@@ -11,7 +11,7 @@ import hwopt
 from hwopt.design.lattices import lattice_of
 from hwopt.errors import UserError
 from hwopt.optim.bounding import bounded
-from hwopt.optim.choices import Asked, branches, certified_choice, grouped
+from hwopt.optim.choices import branches, certified_choice, grouped
 from hwopt.optim.deadline import Deadline
 from hwopt.optim.options import SEARCH
 from hwopt.optim.programmes import CHOICE, Programmes
