@@ -16,7 +16,21 @@ from typing import Any
 NAMES: dict[str, str] = {}
 """New dotted path of a class, function or constant, by its old one."""
 
-MODULES: dict[str, str] = {}
+MODULES: dict[str, str] = {
+    "hwopt.jaxprs": "hwopt.trace",
+    "hwopt.jaxprs.cheaper": "hwopt.trace.simplify",
+    "hwopt.jaxprs.compiler": "hwopt.trace.compiler_options",
+    "hwopt.jaxprs.dies_made": "hwopt.trace.yield_primitive",
+    "hwopt.jaxprs.in_numpy": "hwopt.trace.numpy_executor",
+    "hwopt.jaxprs.kept": "hwopt.trace.cache",
+    "hwopt.jaxprs.known_numbers": "hwopt.trace.constant_folding",
+    "hwopt.jaxprs.loops": "hwopt.trace.fusion_barriers",
+    "hwopt.jaxprs.monotone": "hwopt.trace.monotone_primitives",
+    "hwopt.jaxprs.origins": "hwopt.trace.source_info",
+    "hwopt.jaxprs.sound": "hwopt.trace.jax_selftest",
+    "hwopt.jaxprs.straight_line": "hwopt.trace.scalar_program",
+    "hwopt.jaxprs.written_out": "hwopt.trace.primitive_compat",
+}
 """New dotted path of a module or package, by its old one."""
 
 UNTIL = "0.4"

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from hwopt.jaxprs.interpreter import Interpreter
+from hwopt.trace.interpreter import Interpreter
 
 
 class _Numbers(Interpreter):

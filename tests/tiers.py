@@ -32,7 +32,7 @@ TESTS_OF = {
     "hwopt/workload": PHYSICS,
     "hwopt/catalog": ("tests/unit/catalog", "tests/validation"),
     "hwopt/data": ("tests/unit/catalog", "tests/validation", "tests/results"),
-    "hwopt/jaxprs": SOLVER,
+    "hwopt/trace": SOLVER,
     "hwopt/convex": SOLVER,
     "hwopt/integers": SOLVER,
     "hwopt/design": SOLVER,

@@ -46,7 +46,6 @@ def run(options: argparse.Namespace) -> int:
     from hwopt.cli.work import work_of
 
     work = work_of(options, FLAGS)
-    from hwopt.jaxprs.kept import estimated
     from hwopt.model.estimate import estimate
     from hwopt.optim.plan_search import best_plan
     from hwopt.report.backup import backup_document, backup_lines
@@ -56,6 +55,7 @@ def run(options: argparse.Namespace) -> int:
     from hwopt.report.screens import estimate_screen
     from hwopt.report.spot import spot_document, spot_lines
     from hwopt.report.transfer import transfer_document, transfer_lines
+    from hwopt.trace.cache import evaluate_in_numpy
 
     worth, before = _transfer(options, work)
     cluster, plan = work.cluster(options.chips), work.plan()
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
     if plan is None:
         plan, report, _ = best_plan(work.workload, cluster, alternatives=0).best
     else:
-        report = estimated(estimate, work.workload, cluster, plan)
+        report = evaluate_in_numpy(estimate, work.workload, cluster, plan)
     spot = preempted and _spot(preempted, work, cluster, plan, report)
     left_out = _backup(options, work, cluster, plan, report)
     day = _day(options, work, cluster, plan, report)
@@ -125,10 +125,12 @@ def _preempted(options: argparse.Namespace, cluster: Any) -> Any:
 
 def _spot(chips: Any, work: Any, cluster: Any, plan: Any, report: Any) -> Any:
     """Evaluate the run on preemptible chips; None for a plan that does not fit."""
-    from hwopt.jaxprs.kept import estimated
     from hwopt.model.preemption import spot_report
+    from hwopt.trace.cache import evaluate_in_numpy
 
-    return estimated(spot_report, work.workload, cluster, plan, chips, report) if bool(report.feasible) else None
+    return (
+        evaluate_in_numpy(spot_report, work.workload, cluster, plan, chips, report) if bool(report.feasible) else None
+    )
 
 
 def _backup(options: argparse.Namespace, work: Any, cluster: Any, plan: Any, report: Any) -> Any:
@@ -146,8 +148,8 @@ def _transfer(options: argparse.Namespace, work: Any) -> tuple[Any, str]:
     if options.pretrained is None:
         return None, ""
     from hwopt import catalog
-    from hwopt.jaxprs.kept import estimated
     from hwopt.model.transfer import transferred
+    from hwopt.trace.cache import evaluate_in_numpy
     from hwopt.workload.operators import Operators
 
     law, entry = catalog.transfer(options.pretrained), catalog.record("transfers", options.pretrained)
@@ -155,7 +157,7 @@ def _transfer(options: argparse.Namespace, work: Any) -> tuple[Any, str]:
         raise UserError(
             "--pretrained: the law of transfer is one of transformers on text, the workload is a table of operators"
         )
-    return estimated(transferred, work.workload, law), entry.title
+    return evaluate_in_numpy(transferred, work.workload, law), entry.title
 
 
 def _bill(work: Any, cluster: Any, plan: Any) -> list[dict[str, Any]]:

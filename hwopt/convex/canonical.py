@@ -26,7 +26,7 @@ from hwopt.convex.programme import Numbers, Structure
 from hwopt.convex.reader import Logarithm
 from hwopt.convex.signomial import ROUNDING, SMALLEST, Algebra, Atom, Key, Kind, Signomial, multiplied, raised
 from hwopt.convex.tape import guessed, somewhere
-from hwopt.jaxprs.origins import where_of
+from hwopt.trace.source_info import source_location
 
 SLACK = 1e-9
 """Relative widening of ranges, so that rounding cuts nothing off."""
@@ -61,7 +61,7 @@ class Relaxed:
     nodes: np.ndarray  # of truth values
 
     def __str__(self) -> str:
-        return f"{where_of(self.origin)}: {self.what}"
+        return f"{source_location(self.origin)}: {self.what}"
 
 
 @dataclass

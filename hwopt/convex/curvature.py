@@ -23,7 +23,7 @@ import numpy as np
 from hwopt.convex.reader import Comparison, Logarithm, NotDGP, read
 from hwopt.convex.signomial import Algebra, Kind, Signomial, number
 from hwopt.errors import UserError
-from hwopt.jaxprs.origins import frame_of
+from hwopt.trace.source_info import author_frame
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ def _element(output: np.ndarray, place: tuple[int, ...]) -> Any:
 
 
 def _reason(side: str, what: str, origin: Any) -> Reason:
-    frame = frame_of(origin)
+    frame = author_frame(origin)
     return Reason(side, what, *((frame.file_name, frame.start_line, frame.function_name) if frame else ("", 0, "")))
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from hwopt.convex.signomial import ONE, Algebra, Signomial, number
 from hwopt.convex.tape import applied
-from hwopt.jaxprs.monotone import Floor, Monotone
+from hwopt.trace.monotone_primitives import LowerEnvelope, MonotonePrimitive
 
 DIRECTIONS = ((1.0, 0.0), (0.0, 1.0), (1.0, 1.0))
 """a and b of the rows."""
@@ -52,7 +52,7 @@ def labels(name: str) -> list[str]:
 
 
 def _rows(
-    algebra: Algebra, floor: Floor, arguments: tuple[Signomial, ...], limit: Any, name: str
+    algebra: Algebra, floor: LowerEnvelope, arguments: tuple[Signomial, ...], limit: Any, name: str
 ) -> dict[str, Signomial]:
     products = [_product(algebra, powers, arguments) for powers in floor.products]
     lows, highs = zip(*map(algebra.range, products), strict=True)
@@ -76,7 +76,7 @@ def _product(algebra: Algebra, powers: Mapping[int, float], arguments: tuple[Sig
 class _Curve:
     """Where a function of products passes a limit, in boxes of these."""
 
-    def __init__(self, function: Monotone):
+    def __init__(self, function: MonotonePrimitive):
         self.function = function
         self._known: tuple[tuple[np.ndarray, ...], tuple[np.ndarray, np.ndarray]] | None = None
 
@@ -117,7 +117,7 @@ def _last(within: Any, low: np.ndarray, high: np.ndarray) -> np.ndarray:
 
 
 @lru_cache(maxsize=64)
-def _curve(function: Monotone) -> _Curve:
+def _curve(function: MonotonePrimitive) -> _Curve:
     return _Curve(function)
 
 
@@ -133,6 +133,6 @@ class _Most:
 
 
 @lru_cache(maxsize=64)
-def _most(function: Monotone, a: float, b: float) -> _Most:
+def _most(function: MonotonePrimitive, a: float, b: float) -> _Most:
     """The same object at every call, as recordings want it."""
     return _Most(_curve(function), a, b)

@@ -16,18 +16,18 @@ from jax.extend import core
 from hwopt.convex import supports
 from hwopt.convex.signomial import ONE, ZERO, Algebra, Kind, Signomial, number
 from hwopt.convex.tape import is_number
-from hwopt.jaxprs.interpreter import Interpreter
-from hwopt.jaxprs.known_numbers import NUMBERS, on_numbers
-from hwopt.jaxprs.monotone import MONOTONE
-from hwopt.jaxprs.origins import where_of
-from hwopt.jaxprs.straight_line import StraightLine, Symbol
+from hwopt.trace.constant_folding import NUMBERS, on_numbers
+from hwopt.trace.interpreter import Interpreter
+from hwopt.trace.monotone_primitives import MONOTONE
+from hwopt.trace.scalar_program import ScalarProgram, Symbol
+from hwopt.trace.source_info import source_location
 
 
 class NotDGP(ValueError):
     """An operation that has no meaning for signomials; says which and where."""
 
     def __init__(self, origin: Any, what: str):
-        super().__init__(f"{where_of(origin)}: {what}")
+        super().__init__(f"{source_location(origin)}: {what}")
         self.origin, self.what = origin, what
 
 
@@ -73,7 +73,7 @@ def read(
         return _Reader(algebra).run(jaxpr, arguments, wanted)
 
 
-def read_line(line: StraightLine, arguments: Sequence[np.ndarray | Signomial], algebra: Algebra) -> list[Any]:
+def read_line(line: ScalarProgram, arguments: Sequence[np.ndarray | Signomial], algebra: Algebra) -> list[Any]:
     """Outputs of scalar operations: what `read` says of the jaxpr that they were, in a quarter of the time.
 
     **Arguments:** `arguments` in the order of its inputs: known numbers (node,) or signomials.

@@ -20,7 +20,7 @@ import numpy as np
 
 from hwopt.convex.options import REFORMULATION, ReformulationOptions
 from hwopt.convex.tape import as_nodes, somewhere
-from hwopt.jaxprs.monotone import Floor
+from hwopt.trace.monotone_primitives import LowerEnvelope
 
 Key = tuple[tuple[int, float], ...]
 """A monomial: (atom, exponent), ascending by atom. The empty one is 1."""
@@ -166,7 +166,7 @@ class Algebra:
     atoms: list[Atom] = field(default_factory=list)
     origin: Any = None  # equation being read, and the calls it is in
     narrow: set[int] = field(default_factory=set)  # atoms whose ranges are expected to shrink to points
-    floors: dict[int, tuple[Floor, tuple[Signomial, ...]]] = field(
+    floors: dict[int, tuple[LowerEnvelope, tuple[Signomial, ...]]] = field(
         default_factory=dict
     )  # of atoms, with their arguments
     _lifted: dict = field(default_factory=dict, repr=False)

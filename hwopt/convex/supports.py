@@ -15,8 +15,8 @@ import numpy as np
 
 from hwopt.convex.signomial import ONE, Algebra, Kind, Signomial, number
 from hwopt.convex.tape import applied, guessed
-from hwopt.jaxprs.dies_made import on_numbers
-from hwopt.jaxprs.monotone import Monotone
+from hwopt.trace.monotone_primitives import MonotonePrimitive
+from hwopt.trace.yield_primitive import on_numbers
 
 _STEEPEST = 0.98
 """Slope of the steepest line over clustering, which is the largest that there is."""
@@ -34,7 +34,7 @@ _WIDEST = (-40.0, 40.0)
 def dies_made(
     algebra: Algebra, fixed: Signomial, open_to_repair: Signomial, spares: Signomial, clustering: float
 ) -> Signomial:
-    """`hwopt.jaxprs.dies_made` from below: `max over b of A_b u^(alpha - b) (H / alpha)^b`, `u = 1 + F / alpha`.
+    """`hwopt.trace.yield_primitive` from below: `max over b of A_b u^(alpha - b) (H / alpha)^b`, `u = 1 + F / alpha`.
 
     `(1 + F / alpha)^alpha phi(rho)`, `rho = H / (alpha + F)`, where `log phi` is convex in `log rho`, with slopes from 0 to alpha.
     Between lines of slopes b and b' it is low by about `(b' - b)^2 / (8 b)`, as `log phi` bends about as much as it rises: slopes
@@ -57,7 +57,7 @@ def dies_made(
     return algebra.atom(Kind.maximum, parts, low, high)
 
 
-def monotone(algebra: Algebra, of: Monotone, arguments: Sequence[Signomial]) -> Signomial:
+def monotone(algebra: Algebra, of: MonotonePrimitive, arguments: Sequence[Signomial]) -> Signomial:
     """A function that rises or falls in each of its arguments, by its values at two corners of their ranges alone."""
     known = [each.constant for each in arguments]
     if all(each is not None for each in known):
@@ -72,7 +72,7 @@ def monotone(algebra: Algebra, of: Monotone, arguments: Sequence[Signomial]) -> 
 
 
 @lru_cache(maxsize=64)
-def _end(of: Monotone, side: str) -> Any:
+def _end(of: MonotonePrimitive, side: str) -> Any:
     """The same object at every call, as recordings want it."""
     return getattr(of, side)
 

@@ -16,12 +16,12 @@ import numpy as np
 
 from hwopt.design.design import Design
 from hwopt.design.problem import Form, Problem, put, values
-from hwopt.jaxprs.kept import Traced, traced
-from hwopt.jaxprs.straight_line import StraightLine, Symbol, straight_line
 from hwopt.model.chip_project import areas, bill
 from hwopt.model.estimate import estimate
 from hwopt.model.manufacture import Bill
 from hwopt.model.silicon import Areas
+from hwopt.trace.cache import TracedFunction, cached_trace
+from hwopt.trace.scalar_program import ScalarProgram, Symbol, scalar_program
 
 
 class DrawnChip(NamedTuple):
@@ -69,7 +69,7 @@ class ExactModel:
         return self.problem.form, tree, tuple(np.shape(leaf) for leaf in leaves)
 
     @property
-    def _general(self) -> Traced:
+    def _general(self) -> TracedFunction:
         return _general(*self._key)
 
     @cached_property
@@ -79,7 +79,7 @@ class ExactModel:
         return [*(np.ravel(leaf) for leaf in jax.tree.leaves(self.problem.template)), limits]
 
     @cached_property
-    def _traced(self) -> Traced:
+    def _traced(self) -> TracedFunction:
         return _known(*self._key, np.concatenate(self._numbers).tobytes())
 
     def prepare(self) -> ExactModel:
@@ -87,7 +87,7 @@ class ExactModel:
         _ = self._traced
         return self
 
-    def line(self, function: Callable[[Exact], Any], places: Sequence[tuple[int, int]] = ()) -> StraightLine:
+    def line(self, function: Callable[[Exact], Any], places: Sequence[tuple[int, int]] = ()) -> ScalarProgram:
         """What a function says of designs, as scalar operations on the variables.
 
         **Arguments:** `function` of one design, traced; `places` of numbers of the template (leaf, element) that are inputs too,
@@ -107,9 +107,9 @@ class ExactModel:
         firsts = np.cumsum([0, *map(len, self._numbers)])
         for (leaf, element), symbol in zip(places, others, strict=True):
             numbers[firsts[leaf] + element] = symbol
-        return straight_line(outputs, ends[-1]).of(general.line.of(StraightLine(free, (), (*numbers, *variables))))
+        return scalar_program(outputs, ends[-1]).of(general.line.of(ScalarProgram(free, (), (*numbers, *variables))))
 
-    def judge(self, places: Sequence[int] = ()) -> Traced:
+    def judge(self, places: Sequence[int] = ()) -> TracedFunction:
         """Objectives and constraints of designs, no more.
 
         **Arguments:** `places` of numbers of the template, among all of them (`flat_numbers`), that are inputs too, before the
@@ -133,13 +133,13 @@ class ExactModel:
 
 
 @lru_cache(maxsize=8)
-def _known(form: Form, tree: Any, shapes: tuple[tuple[int, ...], ...], numbers: bytes) -> Traced:
+def _known(form: Form, tree: Any, shapes: tuple[tuple[int, ...], ...], numbers: bytes) -> TracedFunction:
     """The same of one template and its limits: an answer asks it from several sides."""
     return _general(form, tree, shapes).known(list(np.frombuffer(numbers)))
 
 
 @cache
-def _general(form: Form, tree: Any, shapes: tuple[tuple[int, ...], ...]) -> Traced:
+def _general(form: Form, tree: Any, shapes: tuple[tuple[int, ...], ...]) -> TracedFunction:
     """Designs and reports of a form, of the template's leaves, limits and variables."""
 
     def outputs(leaves: list[Any], limits: Any, x: Any) -> Exact:
@@ -150,4 +150,4 @@ def _general(form: Form, tree: Any, shapes: tuple[tuple[int, ...], ...]) -> Trac
 
     number = lambda *shape: jax.ShapeDtypeStruct(shape, np.float64)
     arguments = [number(*shape) for shape in shapes], number(len(form.budgets)), number(len(form.places))
-    return traced(outputs, *arguments, key=(form, jax.tree.unflatten(tree, shapes)))
+    return cached_trace(outputs, *arguments, key=(form, jax.tree.unflatten(tree, shapes)))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from hwopt.hardware.process import Dies, Package, Process
-from hwopt.jaxprs.dies_made import dies_made
+from hwopt.trace.yield_primitive import dies_made
 from hwopt.types import Scalar
 
 
@@ -71,7 +71,7 @@ def harvest_yield(dies: Dies, process: Process) -> Scalar:
     Counts two defects in one unit as two dead units, so it is never above the exact sum over units. It is low by at most
     0.1 % for a GH100 (144 units, one spare, less with more), 0.25 % at 144 units, 0.75 % at 40 and 2 % at 16, for
     D (A_f + A_h) up to 1.6 with three quarters of it harvestable. Its reciprocal is log-log convex in A_f, A_h and D
-    (`hwopt.jaxprs.dies_made`); jointly with `enabled_fraction` it was so at each of 20,000 points sampled, which is no proof.
+    (`hwopt.trace.yield_primitive`); jointly with `enabled_fraction` it was so at each of 20,000 points sampled, which is no proof.
 
     **Arguments:** `dies`, `process`. **Returns:** fraction.
 

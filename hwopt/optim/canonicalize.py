@@ -20,10 +20,10 @@ from hwopt.convex.tape import is_number
 from hwopt.design.problem import Form, Problem, own_margins, put
 from hwopt.integers.relaxation import Ends, relaxed
 from hwopt.integers.system import System
-from hwopt.jaxprs.arrays import objects
-from hwopt.jaxprs.kept import Traced, traced
-from hwopt.jaxprs.straight_line import StraightLine, Symbol
 from hwopt.model.estimate import Lifted, lifted_estimate
+from hwopt.trace.arrays import objects
+from hwopt.trace.cache import TracedFunction, cached_trace
+from hwopt.trace.scalar_program import ScalarProgram, Symbol
 
 LIFTED = {"junction_k": (250.0, 500.0), "useful_tokens": (1e6, 1e17), "checkpoint_interval_s": (1e-3, 1e9)}
 """Boxes of what the model finds as roots and is a variable here: wider than any design's."""
@@ -71,16 +71,16 @@ class _Outputs:
 
 
 @cache
-def _general(form: Form, tree: Any, shapes: tuple) -> Traced:
+def _general(form: Form, tree: Any, shapes: tuple) -> TracedFunction:
     """The outputs of a form as scalar operations, of the template's leaves, variables, lifted ones and limits."""
     outputs = _Outputs(form, tree, shapes)
-    return traced(outputs, *outputs.inputs, key=(form, jax.tree.unflatten(tree, shapes)))
+    return cached_trace(outputs, *outputs.inputs, key=(form, jax.tree.unflatten(tree, shapes)))
 
 
 @lru_cache(maxsize=32)
 def _line(
     form: Form, tree: Any, shapes: tuple, numbers: bytes, varied: tuple[int, ...], learns: bool
-) -> tuple[StraightLine, list[str]]:
+) -> tuple[ScalarProgram, list[str]]:
     """The same for one machine, whose leaves are constants but for the numbers at `varied`, and the names of the outputs."""
     constants: list[float | None] = list(np.frombuffer(numbers, np.float64))
     for place in varied:

@@ -11,8 +11,8 @@ import numpy as np
 
 from hwopt.design.metrics import Metric
 from hwopt.hardware.cluster import AnyCluster
-from hwopt.jaxprs.kept import Traced, traced
 from hwopt.model.estimate import estimate
+from hwopt.trace.cache import TracedFunction, cached_trace
 
 MOST_PLANS = 20_000_000
 """Plans that are enumerated at most: 2 GB of memory, half a minute."""
@@ -152,15 +152,17 @@ def _modelled(workload: Any, cluster: AnyCluster, plans: Any, part: Callable[[An
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _of_cluster(tree: Any, shapes: tuple, numbers: bytes, part: Callable[[Any], Any]) -> Traced:
+def _of_cluster(tree: Any, shapes: tuple, numbers: bytes, part: Callable[[Any], Any]) -> TracedFunction:
     """The model of plans of one cluster: what no plan changes is worked out."""
     return traced_model(tree, shapes).only(part).known(np.frombuffer(numbers).tolist())
 
 
 @lru_cache(maxsize=REMEMBERED)
-def traced_model(tree: Any, shapes: tuple) -> Traced:
+def traced_model(tree: Any, shapes: tuple) -> TracedFunction:
     """The model of inputs of one form, of the last few of this process."""
-    return traced(estimate, *jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(each, np.float64) for each in shapes]))
+    return cached_trace(
+        estimate, *jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(each, np.float64) for each in shapes])
+    )
 
 
 def in_blocks(

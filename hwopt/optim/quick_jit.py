@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from hwopt.jaxprs.compiler import known
+from hwopt.trace.compiler_options import available_options
 
 LOOP_OPTIONS = {"xla_cpu_use_fusion_emitters": False}
 """On CPU the older fusion code compiles the model's gradient in 9 s instead of 21 and runs it 15 % slower (jax 0.10.1, two
@@ -28,7 +28,7 @@ def quick_jit(function: Callable, *, static: tuple[str, ...] = (), loops: bool =
     @cache
     def program():
         options = (LOOP_OPTIONS if loops else ONCE_OPTIONS) if jax.default_backend() == "cpu" else None
-        return jax.jit(function, static_argnames=static, compiler_options=known(options))
+        return jax.jit(function, static_argnames=static, compiler_options=available_options(options))
 
     @wraps(function)
     def call(*arguments, **keywords):

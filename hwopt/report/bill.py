@@ -10,10 +10,10 @@ import equinox as eqx
 from hwopt.catalog import Record
 from hwopt.design.design import Design, completed, kinds_of_chips, serving_part, training_part
 from hwopt.hardware.cluster import Cluster
-from hwopt.jaxprs.kept import estimated
 from hwopt.model.bill import bill_lines
 from hwopt.optim.solution import Solution
 from hwopt.report.layout import heading
+from hwopt.trace.cache import evaluate_in_numpy
 from hwopt.units import pretty
 from hwopt.workload.service import Service
 from hwopt.workload.train_serve import TrainServe
@@ -80,7 +80,7 @@ def _dearest_first(rows: Iterable[Row]) -> list[Row]:
 
 def _rows(cluster: Cluster, records: Mapping[str, Record], label: str = "") -> Iterator[Row]:
     names = {} if float(cluster.chip.hbm_stacks) else _ON_DIES
-    for key, line in estimated(bill_lines, cluster).items():
+    for key, line in evaluate_in_numpy(bill_lines, cluster).items():
         count, price, power = map(float, line)
         part = str(names.get(key, key))
         if count > _NOTHING and (abs(price) > 0.0 or abs(power) > 0.0):

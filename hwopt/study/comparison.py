@@ -16,12 +16,12 @@ from hwopt.catalog.schema import Quantity
 from hwopt.design.choices import combinations
 from hwopt.design.design import Design
 from hwopt.errors import UserError
-from hwopt.jaxprs.kept import estimated
 from hwopt.model.estimate import estimate
 from hwopt.optim.deadline import Deadline
 from hwopt.optim.optimize import optimize
 from hwopt.optim.options import SearchOptions
 from hwopt.optim.solution import Solution
+from hwopt.trace.cache import evaluate_in_numpy
 from hwopt.workload.service import Service
 
 MOST_CHIPS = 64
@@ -136,7 +136,7 @@ def _beside(row: Row, solution: Solution, best: float) -> Row:
 
 def _value(solution: Solution, design: Design) -> float:
     """The objective of a design, by the exact model."""
-    return float(solution.problem.objective.value(estimated(estimate, *design.inputs)))
+    return float(solution.problem.objective.value(evaluate_in_numpy(estimate, *design.inputs)))
 
 
 def _winning_price(solution: Solution, price: Quantity | None, best: float) -> float | None:

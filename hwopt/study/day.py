@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hwopt.hardware.cluster import AnyCluster
-from hwopt.jaxprs.kept import estimated
 from hwopt.model.estimate import estimate
+from hwopt.trace.cache import evaluate_in_numpy
 from hwopt.workload.service import Service
 
 _HOUR_S = 3600.0
@@ -52,7 +52,7 @@ def over_the_day(service: Service, cluster: AnyCluster, plan: Any, curve: Sequen
     **Arguments:** `service` whose requests are the day's mean (as many as the machine answers with its headroom, where none are
     stated); `curve`: requests of each hour over the mean's.
     """
-    mean = float(estimated(estimate, service, cluster, plan).requests_per_s)
+    mean = float(evaluate_in_numpy(estimate, service, cluster, plan).requests_per_s)
     hours = [_hour(service, cluster, plan, mean * share) for share in (*curve, 0.0)]
     idle = hours.pop()
     sums = np.array([(hour.requests_per_s, hour.power_w, hour.usd_per_s) for hour in hours]).sum(axis=0) * _HOUR_S
@@ -62,7 +62,7 @@ def over_the_day(service: Service, cluster: AnyCluster, plan: Any, curve: Sequen
 def _hour(service: Service, cluster: AnyCluster, plan: Any, rate: float) -> Hour:
     like, asked = np.ones_like(service.requests_per_s), max(rate, _LEAST)
     own = dataclasses.replace(service, requests_per_s=like * asked, peak_over_mean=like, capacity_in_use=like)
-    report = estimated(estimate, own, cluster, plan)
+    report = evaluate_in_numpy(estimate, own, cluster, plan)
     return Hour(
         requests_per_s=rate,
         load=float(report.busiest_load) * rate / asked,

@@ -10,11 +10,11 @@ from hwopt import catalog
 from hwopt.arguments import check_kinds
 from hwopt.errors import UserError
 from hwopt.hardware.cluster import Cluster
-from hwopt.jaxprs.kept import estimated
 from hwopt.model.estimate import estimate
 from hwopt.model.report import TrainingReport, over_words
 from hwopt.optim.plan_search import best_plan
 from hwopt.plan import Plan
+from hwopt.trace.cache import evaluate_in_numpy
 from hwopt.workload.training import TrainingRun
 
 MOST_CASES = 32
@@ -169,4 +169,6 @@ def _case(
             plan = best_plan(run, clusters[min(1, len(clusters) - 1)], "run_cost_usd", 0, common).best.plan
         except UserError as error:
             return Case(machine.name, clusters[0], None, refused=str(error))
-    return Case(machine.name, clusters[0], plan, tuple(estimated(estimate, run, each, plan) for each in clusters))
+    return Case(
+        machine.name, clusters[0], plan, tuple(evaluate_in_numpy(estimate, run, each, plan) for each in clusters)
+    )

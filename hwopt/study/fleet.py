@@ -19,7 +19,6 @@ from hwopt.design.variables import count_of
 from hwopt.errors import UserError, suggest
 from hwopt.hardware.cluster import Cluster, Fleet
 from hwopt.hardware.peripherals import Sites
-from hwopt.jaxprs.kept import estimated
 from hwopt.model.estimate import estimate
 from hwopt.model.fleet import FleetReport, share_of
 from hwopt.model.report import StageReport, TrainingReport
@@ -30,6 +29,7 @@ from hwopt.optim.plan_table import traced_model
 from hwopt.options import options_of
 from hwopt.plan import FleetPipeline, FleetPlan, Plan
 from hwopt.study.fleet_pipeline import fastest_pipeline
+from hwopt.trace.cache import evaluate_in_numpy
 from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import Transformer
 
@@ -190,7 +190,7 @@ def pipeline(run: TrainingRun, groups: Sequence[Group], options: FleetOptions = 
         )
     order, plan = found
     ordered = tuple(groups[i] for i in order)
-    report = estimated(estimate, run, Fleet(tuple(each.cluster for each in ordered)), plan)
+    report = evaluate_in_numpy(estimate, run, Fleet(tuple(each.cluster for each in ordered)), plan)
     return Answer(ordered, plan, report)
 
 
@@ -224,7 +224,7 @@ def restated(
     between = _Between(lines, local_steps)
     if isinstance(plan, FleetPlan):
         return FleetStudy(run, _answer(run, ordered, plan, between), ())
-    report = estimated(estimate, run, Fleet(tuple(each.cluster for each in ordered)), plan)
+    report = evaluate_in_numpy(estimate, run, Fleet(tuple(each.cluster for each in ordered)), plan)
     return FleetStudy(run, Answer(tuple(ordered), plan, report), ())
 
 
@@ -325,7 +325,7 @@ def _answer(run: TrainingRun, groups: Sequence[Group], plan: FleetPlan, between:
     clusters = Fleet(tuple(each.cluster for each in groups), lines)
     local = leaf(1 if lines is None else between.local_steps)
     plan = replace(plan, groups=tuple(replace(each, local_steps=local) for each in plan.groups))
-    return Answer(tuple(groups), plan, estimated(estimate, run, clusters, plan))
+    return Answer(tuple(groups), plan, evaluate_in_numpy(estimate, run, clusters, plan))
 
 
 def _alone(run: TrainingRun, group: Group, between: _Between) -> Answer:

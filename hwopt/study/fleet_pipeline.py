@@ -14,13 +14,13 @@ from hwopt.catalog.load import leaf
 from hwopt.design.plan_lattice import Sizes, named, plan_points, plan_relations
 from hwopt.design.variables import count_of
 from hwopt.hardware.cluster import Cluster, Fleet
-from hwopt.jaxprs.kept import estimated_rows
 from hwopt.model import machine
 from hwopt.model.estimate import estimate
 from hwopt.model.fleet_pipeline import Place, at_work, stages
 from hwopt.model.maximum import hard_maximum
 from hwopt.optim.options import SEARCH, FleetOptions
 from hwopt.plan import FleetPipeline, Plan
+from hwopt.trace.cache import evaluate_rows_in_numpy
 from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import tensor_degrees
 
@@ -157,7 +157,7 @@ def _looked_at(run: TrainingRun, clusters: Sequence[Cluster], found: Sequence[Ca
                 ends,
                 final,
             )
-            rows[number, layers] = estimated_rows(_one_group, (run, clusters[number]), (plans, Place(*where)))
+            rows[number, layers] = evaluate_rows_in_numpy(_one_group, (run, clusters[number]), (plans, Place(*where)))
     at = np.array([[each.order[place] for place in range(groups)] for each in found])
     each = np.arange(len(found))[:, None]
     take = lambda name, layers=1.0: np.stack([rows[number, layers][name] for number in range(groups)], axis=1)[each, at]
@@ -249,7 +249,7 @@ def fastest_pipeline(
     for order in {each.order for each, _ in made}:
         mine = [plan for each, plan in made if each.order == order]
         stacked = jax.tree.map(lambda *leaves: np.array(leaves, float), *mine)
-        step, fits = estimated_rows(_outcome, (run, Fleet(tuple(clusters[i] for i in order))), (stacked,))
+        step, fits = evaluate_rows_in_numpy(_outcome, (run, Fleet(tuple(clusters[i] for i in order))), (stacked,))
         seconds = np.where(fits > 0, step, np.inf)
         at = int(np.argmin(seconds))
         if np.isfinite(seconds[at]) and (best is None or seconds[at] < best[0]):

@@ -18,8 +18,8 @@ from typing import NamedTuple
 from hwopt import catalog
 from hwopt.catalog.names import find
 from hwopt.evidence.intervals import COVERAGE
-from hwopt.jaxprs.kept import estimated
 from hwopt.model.estimate import estimate
+from hwopt.trace.cache import evaluate_in_numpy
 from hwopt.workload.transformer import total_parameters
 
 TABLE = files("hwopt") / "data" / "runs" / "operators.csv"
@@ -58,7 +58,7 @@ def compared(row: Mapping[str, str]) -> Compared:
         find("chips", row["gpu"]), chips, stack=row["stack"], operation="benchmark", domain=float(row["gpus_per_node"])
     )
     settings = {"tp": row["tp"], "ep": row["ep"], "zero": row["zero"], "micro_batch": row["micro_batch"]}
-    report = estimated(estimate, run, cluster, catalog.plan(run, chips, **settings))
+    report = evaluate_in_numpy(estimate, run, cluster, catalog.plan(run, chips, **settings))
     per_step = batch if row["measured_metric"] == "samples_per_s" else batch * length
     value = float(row["measured_value"])
     measured = per_step / value if row["measured_metric"] == "iter_time_s" else value

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hwopt.jaxprs.derivatives import pulled_back
-from hwopt.jaxprs.straight_line import StraightLine, straight_line
 from hwopt.model.estimate import estimate
+from hwopt.trace.derivatives import value_and_gradient
+from hwopt.trace.scalar_program import ScalarProgram, scalar_program
 from tests.cases import from_vector, input_names, random_cases, to_vectors
 from tests.compiling import THOROUGH
 
@@ -136,8 +136,8 @@ def _over_rows(function, *columns: np.ndarray, dtype=np.float64):
 
 
 @functools.cache
-def _line() -> StraightLine:
-    return straight_line(all_outputs, len(INPUTS))
+def _line() -> ScalarProgram:
+    return scalar_program(all_outputs, len(INPUTS))
 
 
 def values(x: np.ndarray) -> np.ndarray:
@@ -151,7 +151,7 @@ def values(x: np.ndarray) -> np.ndarray:
 
 def slopes(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Values (case, output) and Jacobian (case, output, input) in float64, by scalar operations in reverse."""
-    y, dy_dx = zip(*(pulled_back(_line(), row, range(len(OUTPUTS))) for row in x), strict=True)
+    y, dy_dx = zip(*(value_and_gradient(_line(), row, range(len(OUTPUTS))) for row in x), strict=True)
     return np.stack(y), np.stack(dy_dx)
 
 

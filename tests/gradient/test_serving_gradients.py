@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hwopt.jaxprs.derivatives import pulled_back
-from hwopt.jaxprs.kept import traced
 from hwopt.model.estimate import estimate
 from hwopt.model.serving import cache
+from hwopt.trace.cache import cached_trace
+from hwopt.trace.derivatives import value_and_gradient
 from tests.cases import replace
 from tests.compiling import THOROUGH
 from tests.serving_cases import serving_cases
@@ -73,10 +73,10 @@ def test_slopes_are_those_of_differences(mode):
     cases = replace(service, requests_per_s=np.resize([0.0, 0.0, 0.0, 2.0], BATCH)), cluster, plan
     width = len(INPUTS)
     one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], np.float64), cases)
-    report = traced(log_outputs, jax.ShapeDtypeStruct((width,), np.float64), *one)
+    report = cached_trace(log_outputs, jax.ShapeDtypeStruct((width,), np.float64), *one)
     numbers = np.concatenate([leaf.reshape(BATCH, -1) for leaf in jax.tree.leaves(cases)], axis=1)
     points = np.concatenate([np.zeros((BATCH, width)), numbers], axis=1)
-    exact = np.stack([pulled_back(report.line, point, range(len(OUTPUTS)))[1][:, :width] for point in points])
+    exact = np.stack([value_and_gradient(report.line, point, range(len(OUTPUTS)))[1][:, :width] for point in points])
     by_step = {}
     for step in (STEP, -STEP, STEP / 2, -STEP / 2):
         moved = np.tile(points, (1 + width, 1, 1))

@@ -9,10 +9,10 @@ import pytest
 import hwopt
 from hwopt import catalog
 from hwopt.cli import main
-from hwopt.jaxprs.kept import estimated
 from hwopt.model.estimate import estimate
 from hwopt.model.report import ServingReport, outputs
 from hwopt.plan import Disaggregated
+from hwopt.trace.cache import evaluate_in_numpy
 from tests.plans import plans_once  # noqa: F401
 from tests.rotation import one_in
 
@@ -146,7 +146,7 @@ def test_two_groups_of_chips(capsys):
     asked = catalog.service("llama3.1-8b", precision="fp8")
     machine = catalog.cluster("h100-sxm", 8, stack=catalog.serving_stack("h100-sxm"))
     first, second = catalog.serving_plan(asked, 4, tp=2), catalog.serving_plan(asked, 4, batch=32)
-    report = estimated(estimate, asked, machine, Disaggregated(prefill=first, decode=second))
+    report = evaluate_in_numpy(estimate, asked, machine, Disaggregated(prefill=first, decode=second))
     assert math.isclose(document["requests_per_s"], float(report.requests_per_s), rel_tol=1e-12)
     _, out, _ = run(capsys, *arguments)
     assert "prompts tp=2, pp=1, dp=2, batch=1 on 4 chips" in out and "move keys and values" in out

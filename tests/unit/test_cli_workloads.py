@@ -9,11 +9,11 @@ from unittest.mock import MagicMock
 
 import pytest
 
-import hwopt.jaxprs.kept
 import hwopt.optim.plan_search
 import hwopt.study.fabrics
 import hwopt.study.fleet
 import hwopt.study.scaling
+import hwopt.trace.cache
 from hwopt import catalog
 from hwopt.cli import main
 from hwopt.design.provenance import Provenance
@@ -113,7 +113,7 @@ def stopped(monkeypatch):
 
     monkeypatch.setattr(MachineQuestion, "problem", problem)
     for module, name in (
-        (hwopt.jaxprs.kept, "estimated"), (hwopt.optim.plan_search, "best_plan"), (hwopt.study.scaling, "scale"),
+        (hwopt.trace.kept, "estimated"), (hwopt.optim.plan_search, "best_plan"), (hwopt.study.scaling, "scale"),
         (hwopt.study.fabrics, "fabrics"), (hwopt.study.fleet, "fleet"), (planning, "best_plan"),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, stop(getattr(module, name)))

@@ -13,10 +13,10 @@ import pytest
 
 import hwopt
 from hwopt import catalog
-from hwopt.jaxprs import sound
 from hwopt.study.sweep.specification import Specification
+from hwopt.trace import jax_selftest
 
-ROWS = sound.ROWS
+ROWS = jax_selftest.ROWS
 
 PER_ROW = {
     "matrix-vector then sum": lambda matrix, row: jnp.sum(matrix @ row),
@@ -96,17 +96,17 @@ def test_a_sweep_has_scalar_operations_alone():
 
 def test_the_check_names_what_is_wrong_and_remembers_what_is_right(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    sound.check.__wrapped__()
+    jax_selftest.check.__wrapped__()
     (stamp,) = (tmp_path / "hwopt").iterdir()
     assert jax.__version__ in stamp.name
 
     x = np.random.default_rng(0).uniform(0.5, 1.5, (4, ROWS)).astype(np.float32)
-    right = sound._operations(x.astype(np.float64), np)
-    assert sound.faults(right) == []
-    assert sound.faults(right | {"choices": right["choices"] * 1.001}) == ["choices"]
+    right = jax_selftest._operations(x.astype(np.float64), np)
+    assert jax_selftest.failed_operations(right) == []
+    assert jax_selftest.failed_operations(right | {"choices": right["choices"] * 1.001}) == ["choices"]
 
-    monkeypatch.setattr(sound, "faults", lambda: ["choices"])
-    sound.check.__wrapped__()  # is not asked again
+    monkeypatch.setattr(jax_selftest, "failed_operations", lambda: ["choices"])
+    jax_selftest.check.__wrapped__()  # is not asked again
     stamp.unlink()
     with pytest.raises(hwopt.UserError, match=r"computes wrong on cpu \(choices, over 40,000 rows\)"):
-        sound.check.__wrapped__()
+        jax_selftest.check.__wrapped__()

@@ -17,8 +17,8 @@ from hwopt.evidence.validation.machines import Constants
 from hwopt.evidence.validation.openings import Opening
 from hwopt.evidence.validation.reasons import Reason, Skip
 from hwopt.hardware.cluster import Cluster
-from hwopt.jaxprs.kept import Traced, traced
 from hwopt.plan import Plan
+from hwopt.trace.cache import TracedFunction, cached_trace
 
 CHUNK = 512
 """Cases that one call of the model takes, so that what it works out on the way stays small."""
@@ -165,5 +165,5 @@ def _form(inputs: tuple) -> tuple:
 
 
 @cache
-def _traced(model: Callable[..., Any], form: Any, shapes: tuple[tuple[int, ...], ...]) -> Traced:
-    return traced(model, *jax.tree.unflatten(form, [jax.ShapeDtypeStruct(shape, np.float64) for shape in shapes]))
+def _traced(model: Callable[..., Any], form: Any, shapes: tuple[tuple[int, ...], ...]) -> TracedFunction:
+    return cached_trace(model, *jax.tree.unflatten(form, [jax.ShapeDtypeStruct(shape, np.float64) for shape in shapes]))

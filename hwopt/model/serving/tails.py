@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from hwopt.jaxprs.monotone import EITHER, FALLS, FIXED, RISES, Floor, Monotone
 from hwopt.model.maximum import Maximum, hard_maximum
 from hwopt.model.serving import queueing, slots, token_times
 from hwopt.model.serving.steady_state import SteadyState
+from hwopt.trace.monotone_primitives import EITHER, FALLS, FIXED, RISES, LowerEnvelope, MonotonePrimitive
 from hwopt.types import Scalar
 from hwopt.workload.service import Service
 
@@ -169,13 +169,13 @@ _PRODUCTS = ({3: 1.0, 11: 1.0, 14: -1.0}, {12: 1.0}, {3: 1.0}, {13: 1.0}, {14: 1
 _OF_PRODUCTS = (RISES, RISES, EITHER, RISES, EITHER, FIXED, FIXED, FIXED)
 
 _FLOORS = {
-    level: Floor(Monotone(f"slot_at_once_{name}", _slot_at_once(level), _OF_PRODUCTS), _PRODUCTS)
+    level: LowerEnvelope(MonotonePrimitive(f"slot_at_once_{name}", _slot_at_once(level), _OF_PRODUCTS), _PRODUCTS)
     for name, level in queueing.LEVELS.items()
     if level > 0.5  # medians, which no question limits, fall as rare long prompts become longer
 }
 
 _PROVED = {
-    (function, level): Monotone(
+    (function, level): MonotonePrimitive(
         f"{function.__name__[1:]}_{name}",
         _ended(function, level),
         ways,

@@ -12,11 +12,11 @@ import numpy as np
 from hwopt import catalog
 from hwopt.errors import UserError
 from hwopt.evidence.intervals import Circumstances, Interval, machine_interval
-from hwopt.jaxprs.kept import estimated
 from hwopt.model.estimate import estimate
 from hwopt.study.blueprint.lines import ROUNDED
 from hwopt.study.blueprint.planning import GRID, batches, best, completed, plan_text, trials
 from hwopt.study.blueprint.statement import Blueprint
+from hwopt.trace.cache import evaluate_in_numpy
 from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import active_parameters, total_parameters
 
@@ -159,7 +159,7 @@ def _cluster(b: Blueprint, chips: float, racks: bool = False) -> Any:
 
 def _racked(b: Blueprint, run: TrainingRun, plan: Any, report: Any, chips: float) -> Any:
     """The report of the same machine with the stated racks."""
-    return estimated(estimate, run, _cluster(b, chips, racks=True), plan) if b.has("rack_chips") else report
+    return evaluate_in_numpy(estimate, run, _cluster(b, chips, racks=True), plan) if b.has("rack_chips") else report
 
 
 def _around(b: Blueprint, run: TrainingRun, report: Any, chips: float) -> Interval | None:
@@ -172,7 +172,7 @@ def _machine_alone(b: Blueprint, why: str) -> Judged | str:
     run = catalog.training_run(POWERED, global_batch=b.chips, precision="bf16")
     cluster = _cluster(b, b.chips)
     plan = catalog.plan(run, b.chips)
-    report = estimated(estimate, run, cluster, plan)
+    report = evaluate_in_numpy(estimate, run, cluster, plan)
     racked = _racked(b, run, plan, report, b.chips)
     return Judged(run, cluster, plan, report, racked, None, (f"the run is not known: {why}",), runs=False)
 

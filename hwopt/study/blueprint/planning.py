@@ -12,10 +12,10 @@ from hwopt import catalog
 from hwopt.design.variables import count_of
 from hwopt.errors import UserError
 from hwopt.integers.enumeration import divisors
-from hwopt.jaxprs.kept import estimated
 from hwopt.model.estimate import estimate
 from hwopt.optim.plan_search import best_plan
 from hwopt.optim.plan_table import reports
+from hwopt.trace.cache import evaluate_in_numpy
 from hwopt.workload.training import TrainingRun
 
 BATCH_LEEWAY = 0.07
@@ -80,7 +80,7 @@ def completed(run: TrainingRun, cluster: Any, chips: int, asked: dict[str, str])
     if not plans:
         raise refusal
     if len(plans) == 1:
-        return plans[0], estimated(estimate, run, cluster, plans[0]), settings[0]
+        return plans[0], evaluate_in_numpy(estimate, run, cluster, plans[0]), settings[0]
     stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *plans)
     whole = reports(run, cluster, stacked)
     fits = np.asarray(whole.feasible) > 0

@@ -13,11 +13,11 @@ from jaxtyping import Float
 from hwopt.design.exact import ExactModel
 from hwopt.design.metrics import METRICS
 from hwopt.design.problem import Problem
-from hwopt.jaxprs.derivatives import pulled_back
-from hwopt.jaxprs.straight_line import StraightLine
 from hwopt.model.estimate import report_type
 from hwopt.model.report import FEASIBILITY_TOLERANCE, outputs
 from hwopt.study.confidence.causes import Cause
+from hwopt.trace.derivatives import value_and_gradient
+from hwopt.trace.scalar_program import ScalarProgram
 
 CHUNK = 2048
 """Draws at a time: some thousands of operations keep a column each."""
@@ -43,7 +43,7 @@ class Fixed:
         self.values = values
 
     @cached_property
-    def line(self) -> StraightLine:
+    def line(self) -> ScalarProgram:
         """Logarithm of the objective, then constraints as `Problem.constraints` names them, of the causes' inputs."""
         with jax.enable_x64(True):
             places = [each.place for each in self.inputs]
@@ -93,7 +93,7 @@ class Fixed:
             return np.zeros((count, 0))
         rows = list(range(1, 1 + count))
         base = [each.value for each in self.inputs]
-        _, slopes = pulled_back(self.line, base, rows) if base else (None, np.zeros((count, 0)))
+        _, slopes = value_and_gradient(self.line, base, rows) if base else (None, np.zeros((count, 0)))
         elasticities = np.nan_to_num(slopes * np.array(base))
         sides = []
         for deviations, sign in ((self.up, 1.0), (self.down, -1.0)):

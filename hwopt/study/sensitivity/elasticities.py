@@ -14,13 +14,13 @@ from hwopt.design.design import Design
 from hwopt.design.metrics import metric_of, numbers
 from hwopt.hardware.chip_project import ChipProject
 from hwopt.hardware.cluster import Cluster
-from hwopt.jaxprs.derivatives import pulled_back
-from hwopt.jaxprs.kept import traced
 from hwopt.model.chip_project import installed
 from hwopt.model.estimate import KINDS, estimate, report_type
 from hwopt.model.report import ServingReport, TrainingReport, TrainServeReport
 from hwopt.plan import Disaggregated, Plan, TrainServePlan
 from hwopt.study.sensitivity.inputs import Input, inputs_of
+from hwopt.trace.cache import cached_trace
+from hwopt.trace.derivatives import value_and_gradient
 from hwopt.workload.service import Service
 from hwopt.workload.train_serve import TrainServe
 from hwopt.workload.training import TrainingRun
@@ -83,9 +83,9 @@ def elasticities(
     inputs, names = inputs_of(design), list(dict.fromkeys(metrics))
     leaves, structure = jax.tree.flatten(jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), design))
     shapes = [jax.ShapeDtypeStruct(leaf.shape, np.float64) for leaf in leaves]
-    line = traced(_numbers, jax.tree.unflatten(structure, shapes)).line
+    line = cached_trace(_numbers, jax.tree.unflatten(structure, shapes)).line
     point = [float(x) for leaf in leaves for x in leaf.ravel()]
-    values, slopes = pulled_back(line, point, [fields.index(name) for name in names])
+    values, slopes = value_and_gradient(line, point, [fields.index(name) for name in names])
     starts = np.cumsum([0, *(leaf.size for leaf in leaves)])
     by_input = slopes[:, [starts[each.leaf] + each.element for each in inputs]]
     scale = np.where(values > 0.0, values, math.nan)[:, None]

@@ -16,19 +16,19 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array
 
 from hwopt.errors import UserError
-from hwopt.jaxprs import sound
-from hwopt.jaxprs.cheaper import cheaper
-from hwopt.jaxprs.compiler import known
-from hwopt.jaxprs.straight_line import StraightLine
 from hwopt.study.sweep.focused import Focused
 from hwopt.study.sweep.program import JUDGED, Elasticities, Program
 from hwopt.study.sweep.samplers import Sampler
+from hwopt.trace import jax_selftest
+from hwopt.trace.compiler_options import available_options
+from hwopt.trace.scalar_program import ScalarProgram
+from hwopt.trace.simplify import simplified
 
 T = TypeVar("T")
 
 CPU_OPTIONS = {"xla_cpu_prefer_vector_width": 512, "xla_disable_hlo_passes": "cse_barrier_expander"}
 """Wide vectors: 1.4 times the speed on a processor that has 512 bits (jax 0.10.1); not measured on others. Barriers that stay
-until loops are made, so that they end where `jaxprs/loops.py` says: twice the speed."""
+until loops are made, so that they end where `trace/fusion_barriers.py` says: twice the speed."""
 
 TILE = {"cpu": 1 << 15, "gpu": 1 << 20, "tpu": 1 << 17}
 """Variants of a tile by backend; twice as many are a sixth quicker on an H200, and take half again as long to compile."""
@@ -74,7 +74,7 @@ def in_order(calls: Iterable[Callable[[], T]], devices: Sequence[Any]) -> Genera
 
 def options_of(platform: str) -> dict[str, Any] | None:
     """How programs over columns are compiled."""
-    return known(CPU_OPTIONS) if platform == "cpu" else None
+    return available_options(CPU_OPTIONS) if platform == "cpu" else None
 
 
 COLUMNS = 512
@@ -134,7 +134,7 @@ class Evaluator:
         elasticities: Elasticities | None = None,
         devices: tuple[Any, ...] = (),
     ):
-        sound.check()
+        jax_selftest.check()
         self.program, self.sampler, self.tile, self.dtype = program, sampler, tile, dtype
         self.elasticities = elasticities
         self.devices = devices = devices or tuple(jax.local_devices())
@@ -156,9 +156,9 @@ class Evaluator:
         return (*self.program.variables, *(each.name for each in self.program.metrics), *JUDGED)
 
     @cached_property
-    def line(self) -> StraightLine:
+    def line(self) -> ScalarProgram:
         """All of it, from the numbers of a point."""
-        return cheaper(self.program.line(self.sampler.kind, self.sampler.names, self.elasticities))
+        return simplified(self.program.line(self.sampler.kind, self.sampler.names, self.elasticities))
 
     def _columns(self, tables: Any, starts: Array) -> list[Array]:
         """Columns of tiles from the starts of their chunks, (chunk, device, ...)."""

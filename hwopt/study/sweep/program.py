@@ -16,12 +16,12 @@ from jaxtyping import Array
 from hwopt.design.exact import Exact, ExactModel
 from hwopt.design.metrics import Metric
 from hwopt.design.problem import Problem
-from hwopt.jaxprs.cheaper import slopes
-from hwopt.jaxprs.straight_line import StraightLine, Symbol, straight_line
 from hwopt.model.report import FEASIBILITY_TOLERANCE, declared_margins
 from hwopt.model.schedule import Breakdown
 from hwopt.study.sensitivity.inputs import Input
 from hwopt.study.sweep.space import Space
+from hwopt.trace.scalar_program import ScalarProgram, Symbol, scalar_program
+from hwopt.trace.simplify import slopes
 
 PARTS = tuple(name.removesuffix("_s") for name in Breakdown._fields)
 """Parts of a step, in the order of a report's bottleneck."""
@@ -74,7 +74,7 @@ class Program:
         return (*self.problem.constraints, OUTSIDE)
 
     @cached_property
-    def evaluated(self) -> StraightLine:
+    def evaluated(self) -> ScalarProgram:
         """Metrics, the bottleneck's number, and each constraint, used / limit, of `variables` in SI."""
 
         def outputs(exact: Exact) -> Any:
@@ -87,19 +87,19 @@ class Program:
         return self.model.line(outputs).beside(self._beyond)
 
     @cached_property
-    def _beyond(self) -> StraightLine:
+    def _beyond(self) -> ScalarProgram:
         """How far designs lie beyond their box, of `variables`."""
         beyond = lambda x: self.space.beyond(dict(zip(self.variables, x, strict=True)))
-        return straight_line(lambda x: beyond(list(x)), len(self.variables))
+        return scalar_program(lambda x: beyond(list(x)), len(self.variables))
 
-    def line(self, kind: str, names: Sequence[str], elasticities: "Elasticities | None" = None) -> StraightLine:
+    def line(self, kind: str, names: Sequence[str], elasticities: "Elasticities | None" = None) -> ScalarProgram:
         """Variables, metrics, `JUDGED` and elasticities, from the numbers of a point.
 
         **Arguments:** `kind` and `names` of these numbers: `Space.points`.
         """
         points = self.space.points(kind, names)
         evaluated = self.evaluated.of(points)
-        judged = straight_line(lambda x: [self.judged(list(x))[name] for name in JUDGED], len(evaluated.outputs)).of(
+        judged = scalar_program(lambda x: [self.judged(list(x))[name] for name in JUDGED], len(evaluated.outputs)).of(
             evaluated
         )
         slopes = [] if elasticities is None else [elasticities.line.of(points)]
@@ -208,10 +208,10 @@ class Elasticities:
         ]
 
     @cached_property
-    def line(self) -> StraightLine:
+    def line(self) -> ScalarProgram:
         """`d log objective / d log input` of each input, of the program's variables."""
         objective = self.program.model.line(lambda exact: exact.objective, [each.place for each in self._others])
         of_all, free = slopes(objective, self._places), self.program.evaluated.inputs
-        columns = StraightLine(free, (), (*free, *(np.float64(each.value) for each in self._others)))
+        columns = ScalarProgram(free, (), (*free, *(np.float64(each.value) for each in self._others)))
         slope = of_all.of(columns).beside(columns.only(self._places))
-        return straight_line(lambda x: jnp.prod(x.reshape(2, -1), axis=0), len(slope.outputs)).of(slope)
+        return scalar_program(lambda x: jnp.prod(x.reshape(2, -1), axis=0), len(slope.outputs)).of(slope)

@@ -16,7 +16,7 @@ from hwopt.errors import UserError, suggest
 from hwopt.integers.completion import NEAR, ROUNDING, broken, completed, drawn
 from hwopt.integers.relations import near_integer
 from hwopt.integers.system import System
-from hwopt.jaxprs.straight_line import StraightLine, straight_line
+from hwopt.trace.scalar_program import ScalarProgram, scalar_program
 
 Columns = Mapping[str, Array]
 
@@ -102,7 +102,7 @@ class Space:
         points = self.system.quantities_at(self.system.coordinates_at(values))
         return {each.name: values.get(each.name, points.get(each.name)) for each in self.problem.variables}
 
-    def points(self, kind: str, names: Sequence[str]) -> StraightLine:
+    def points(self, kind: str, names: Sequence[str]) -> ScalarProgram:
         """A column for each of the problem's variables, SI, from the numbers of a point.
 
         **Arguments:** `kind` of these numbers: of the unit "cube", "wanted" or "values" as they are listed; `names` of them.
@@ -113,7 +113,7 @@ class Space:
             values = placed(dict(zip(names, numbers, strict=True)))
             return [jnp.asarray(values[each.name], numbers.dtype) for each in self.problem.variables]
 
-        return straight_line(variables, len(names))
+        return scalar_program(variables, len(names))
 
     def outside(self, values: Columns) -> Array:
         """Largest logarithm of value over bound: 0 inside the box; 1 and more where an integer or a relation is missed."""

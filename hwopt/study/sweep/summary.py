@@ -8,7 +8,6 @@ import numpy as np
 
 from hwopt.design.design import Design
 from hwopt.hardware.cluster import Cluster
-from hwopt.jaxprs.kept import estimated
 from hwopt.model import work
 from hwopt.model.kernels import kernels
 from hwopt.model.report import FEASIBILITY_TOLERANCE
@@ -17,6 +16,7 @@ from hwopt.study.sweep.program import OUTCOMES, PARTS
 from hwopt.study.sweep.reductions import CELLS, INFEASIBLE, Edges, best_of, cells_of, front_of
 from hwopt.study.sweep.specification import Specification
 from hwopt.study.sweep.store import Summary
+from hwopt.trace.cache import evaluate_in_numpy
 from hwopt.units import label
 from hwopt.workload.operators import Operators
 
@@ -199,7 +199,7 @@ def _roofline(design: Design | None) -> Summary:
     if design is None:
         return {}
     cluster = design.inputs.cluster
-    flops, traffic_s, seconds, peak = estimated(_kernels, *design.inputs)
+    flops, traffic_s, seconds, peak = evaluate_in_numpy(_kernels, *design.inputs)
     bandwidth = float(cluster.chip.hbm_bandwidth_bytes_per_s)
     attainable = bandwidth * float(cluster.chip.hbm_efficiency)
     own = np.flatnonzero((flops > 0) & (seconds > 0) & (traffic_s > 0))

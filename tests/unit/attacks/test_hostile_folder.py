@@ -20,9 +20,9 @@ import hwopt
 from hwopt import processes
 from hwopt.cli import app
 from hwopt.errors import UserError
-from hwopt.jaxprs import sound
 from hwopt.plot.style import figure
 from hwopt.study.sweep.store import Store
+from hwopt.trace import jax_selftest
 from tests.rotation import one_in
 
 ROOT = Path(hwopt.__file__).parents[1]
@@ -203,7 +203,7 @@ def test_a_cache_that_others_can_write_to_is_not_used(way, tmp_path, monkeypatch
     assert set_to == [] and not list(own.iterdir())
     assert err.startswith(f"hwopt: nothing is cached: {base}") and err.count("\n") == 1
     with pytest.raises(OSError, match="nothing is cached"):
-        sound._stamp()
+        jax_selftest._stamp()
 
 
 def test_a_cache_of_ones_own_is_used(tmp_path, monkeypatch, capsys):

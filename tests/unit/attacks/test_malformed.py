@@ -84,8 +84,8 @@ WORDS = {"validate": RUNS, "calibrate": RUNS, "check": "llama3.1-405b", "catalog
 
 WORK_DONE = (
     "hwopt.optim.certified:certified", "hwopt.optim.choices:certified_choice", "hwopt.optim.portfolio:certified_portfolio",
-    "hwopt.optim.relaxed:optimize_relaxed", "hwopt.optim.plan_table:in_blocks", "hwopt.jaxprs.kept:estimated_rows",
-    "hwopt.jaxprs.kept:traced", "hwopt.evidence.validation.join:join", "hwopt.study.deploy:_machine",
+    "hwopt.optim.relaxed:optimize_relaxed", "hwopt.optim.plan_table:in_blocks", "hwopt.trace.cache:evaluate_rows_in_numpy",
+    "hwopt.trace.cache:cached_trace", "hwopt.evidence.validation.join:join", "hwopt.study.deploy:_machine",
 )  # fmt: skip
 """Where commands begin to compute."""
 

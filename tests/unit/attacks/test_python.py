@@ -12,8 +12,8 @@ import pytest
 import hwopt
 from hwopt import catalog
 from hwopt.errors import UserError
-from hwopt.jaxprs.kept import estimated
 from hwopt.model.estimate import estimate
+from hwopt.trace.cache import evaluate_in_numpy
 from objectives.train_cost import TrainCost
 from tests.rotation import rotated
 
@@ -139,7 +139,7 @@ def test_half_precision_is_taken_up(wide):
     with jax.enable_x64(wide):
         step_time_s = jax.jit(lambda: hwopt.estimate(*halves).step_time_s)()  # compiled with its numbers: they fold
     assert step_time_s.dtype == (jnp.float64 if wide else jnp.float32)
-    assert math.isclose(step_time_s, estimated(estimate, RUN, CLUSTER, PLAN).step_time_s, rel_tol=0.02)
+    assert math.isclose(step_time_s, evaluate_in_numpy(estimate, RUN, CLUSTER, PLAN).step_time_s, rel_tol=0.02)
 
 
 @pytest.mark.parametrize(

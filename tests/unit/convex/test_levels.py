@@ -6,16 +6,16 @@ import pytest
 from hwopt.convex import levels
 from hwopt.convex.signomial import Algebra, number
 from hwopt.convex.supports import monotone
-from hwopt.jaxprs.monotone import EITHER, RISES, Floor, Monotone
+from hwopt.trace.monotone_primitives import EITHER, RISES, LowerEnvelope, MonotonePrimitive
 
-WAIT = Monotone(
+WAIT = MonotonePrimitive(
     "test_wait", lambda load, each, slots: each * (1.0 + load / (1.01 - load) / slots), (RISES, RISES, EITHER)
 )
-TIME = Monotone(
+TIME = MonotonePrimitive(
     "test_time",
     lambda rate, each, slots: each + each * rate * each / (1.01 - rate * each) / slots,
     (RISES, RISES, EITHER),
-    Floor(WAIT, ({0: 1.0, 1: 1.0}, {1: 1.0}, {2: 1.0})),
+    LowerEnvelope(WAIT, ({0: 1.0, 1: 1.0}, {1: 1.0}, {2: 1.0})),
 )
 """A time of which the load is the rate by what each takes, as its floor knows it; here they are the same."""
 

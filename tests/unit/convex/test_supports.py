@@ -14,7 +14,7 @@ from hwopt.convex.interior_point import solve
 from hwopt.convex.options import REFORMULATION
 from hwopt.convex.signomial import Algebra, Kind, number
 from hwopt.convex.supports import dies_made
-from hwopt.jaxprs.dies_made import on_numbers
+from hwopt.trace.yield_primitive import on_numbers
 
 CLUSTERING = 10.0
 

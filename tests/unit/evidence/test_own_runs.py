@@ -34,8 +34,8 @@ from hwopt.evidence.intervals import interval
 from hwopt.evidence.validation.score import mark_repeats
 from hwopt.evidence.validation.validate import score
 from hwopt.hardware.calibration import CONSTANTS, OWN, Scopes
-from hwopt.jaxprs.kept import estimated
 from hwopt.model.estimate import estimate
+from hwopt.trace.cache import evaluate_in_numpy
 
 TABLE = files("hwopt") / "data" / "runs" / "train.csv"
 
@@ -271,7 +271,9 @@ def _step_s(degrees, **machine):
     run = catalog.training_run("llama3.1-8b", global_batch=128, sequence_length=8192)
     plan = catalog.plan(run, 16, **degrees, micro_batch=1)
     return float(
-        estimated(estimate, run, catalog.cluster("h100-sxm", 16, stack="nemo-2024", **machine), plan).step_time_s
+        evaluate_in_numpy(
+            estimate, run, catalog.cluster("h100-sxm", 16, stack="nemo-2024", **machine), plan
+        ).step_time_s
     )
 
 

@@ -296,7 +296,7 @@ def test_many_rows_run_in_chunks(row, monkeypatch):
     """Chunks give what one call gives, and the model is traced once for all of them."""
     rows = [recomputing(with_capacity(row, 1e18), share) for share in np.linspace(0.0, 1.0, 7)]
     together = steps(rows)
-    traces, sizes, real = [], [], joining.traced
+    traces, sizes, real = [], [], joining.cached_trace
 
     def watched(*inputs):
         line = real(*inputs)
@@ -304,7 +304,7 @@ def test_many_rows_run_in_chunks(row, monkeypatch):
         return lambda columns, count: sizes.append(count) or line(columns, count)
 
     joining._traced.cache_clear()
-    monkeypatch.setattr(joining, "traced", watched)
+    monkeypatch.setattr(joining, "cached_trace", watched)
     monkeypatch.setattr(joining, "CHUNK", 3)
     assert steps(rows) == together
     joining._traced.cache_clear()

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hwopt.jaxprs.cheaper import cheaper, slopes
-from hwopt.jaxprs.straight_line import straight_line
+from hwopt.trace.scalar_program import scalar_program
+from hwopt.trace.simplify import simplified, slopes
 
 COUNT = 3
 
@@ -32,8 +32,8 @@ REWRITTEN = {
 @pytest.mark.parametrize("name", REWRITTEN)
 def test_fewer_dear_operations_and_the_same_numbers(name):
     function, left = REWRITTEN[name]
-    line = straight_line(function, COUNT)
-    made = cheaper(line)
+    line = scalar_program(function, COUNT)
+    made = simplified(line)
     kinds = Counter(each.name for each in made.operations)
     assert {each: kinds[each] for each in ("exp", "log", "div", "pow") if kinds[each]} == left
     columns = np.random.default_rng(0).uniform(0.5, 3.0, (COUNT, 100))
@@ -47,17 +47,17 @@ def smooth(x):
 
 
 def test_slopes_are_those_of_the_function():
-    line = slopes(straight_line(smooth, COUNT), (2, 0))
+    line = slopes(scalar_program(smooth, COUNT), (2, 0))
     rows = np.random.default_rng(1).uniform(0.5, 3.0, (50, COUNT))
     with jax.enable_x64(True):
         expected = jax.vmap(jax.grad(smooth))(rows)
-    for made in (line, cheaper(line)):
+    for made in (line, simplified(line)):
         np.testing.assert_allclose(np.stack(made.on_numbers(*rows.T), 1), expected[:, [2, 0]], rtol=1e-12)
 
 
 def test_no_divisor_is_squared():
     """Beyond the square root of the largest float32 a square is infinite, and a slope by it nothing."""
-    line = cheaper(slopes(straight_line(lambda x: x[0] / x[1], 2), (0, 1)))
+    line = simplified(slopes(scalar_program(lambda x: x[0] / x[1], 2), (0, 1)))
     large, small = (jnp.asarray([x], jnp.float32) for x in (1e30, 1e-30))
     np.testing.assert_allclose(np.stack(line(large, large)), [[1e-30], [-1e-30]], rtol=1e-6)
     np.testing.assert_allclose(np.stack(line(small, small)), [[1e30], [-1e30]], rtol=1e-6)

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hwopt.jaxprs.derivatives import pulled_back
-from hwopt.jaxprs.straight_line import NotStraight, straight_line
+from hwopt.trace.derivatives import value_and_gradient
+from hwopt.trace.scalar_program import NotScalarArithmetic, scalar_program
 from tests.cases import KINDS, random_cases, to_vectors
 from tests.gradient.elasticity import INPUTS, OUTPUTS, all_outputs, input_scale, output_scale
 from tests.rotation import rotated
@@ -34,7 +34,7 @@ def flat(function):
 
 
 def everything(line, point):
-    return pulled_back(line, point, range(len(line.outputs)))
+    return value_and_gradient(line, point, range(len(line.outputs)))
 
 
 @pytest.mark.parametrize("part", rotated(range(6), 3))
@@ -42,7 +42,7 @@ def test_equal_to_jax(part):
     """Functions a few at a time, so that few programs are compiled."""
     some = [*SMOOTH, *KINKS][part::6]
     function = flat(lambda x: [each(x) for each in some])
-    points, line = np.random.default_rng(0).uniform(0.5, 3.0, (6, COUNT)), straight_line(function, COUNT)
+    points, line = np.random.default_rng(0).uniform(0.5, 3.0, (6, COUNT)), scalar_program(function, COUNT)
     with jax.enable_x64(True):
         wanted = jax.jit(jax.vmap(function))(points), jax.jit(jax.vmap(jax.jacrev(function)))(points)
     for x, values, slopes in zip(points, *map(np.asarray, wanted), strict=True):
@@ -52,10 +52,10 @@ def test_equal_to_jax(part):
 
 
 def test_what_has_no_rule_is_refused():
-    line = straight_line(lambda x: (jax.scipy.special.erfinv(x[0] / 4), x[0]), 1)
-    with pytest.raises(NotStraight, match="'erf_inv' has no derivative here"):
+    line = scalar_program(lambda x: (jax.scipy.special.erfinv(x[0] / 4), x[0]), 1)
+    with pytest.raises(NotScalarArithmetic, match="'erf_inv' has no derivative here"):
         everything(line, [1.0])
-    assert pulled_back(line, [1.0], [1])[1].tolist() == [[1.0]]
+    assert value_and_gradient(line, [1.0], [1])[1].tolist() == [[1.0]]
 
 
 def test_kinks_are_those_of_jax():
@@ -65,13 +65,13 @@ def test_kinks_are_those_of_jax():
         jnp.abs(x - x[1]),
         jax.lax.clamp(x, x[::-1], x + 1),
     )
-    x, line = jnp.array([2.0, 2.0, 3.0]), straight_line(flat(function), 3)
+    x, line = jnp.array([2.0, 2.0, 3.0]), scalar_program(flat(function), 3)
     np.testing.assert_array_equal(everything(line, x)[1], jax.jacrev(flat(function))(x))
     assert everything(line, x)[1][:2].tolist() == [[0.5, 0.5, 0.0]] * 2
 
 
 def test_shares_of_a_maximum_of_three_add_up():
-    (slopes,) = everything(straight_line(lambda x: jnp.max(x), 3), [2.0, 2.0, 2.0])[1]
+    (slopes,) = everything(scalar_program(lambda x: jnp.max(x), 3), [2.0, 2.0, 2.0])[1]
     assert sorted(slopes) == [0.25, 0.25, 0.5]
 
 
@@ -85,20 +85,20 @@ def test_nothing_comes_through_what_is_not_chosen():
             x[1] ** (x[0] - 1.0),
         )
 
-    values, slopes = everything(straight_line(function, 2), [1.0, 0.0])
+    values, slopes = everything(scalar_program(function, 2), [1.0, 0.0])
     assert values.tolist() == [3.0, 1.0, 1.0] and slopes.tolist() == [[3.0, 0.0], [1.0, 0.0], [0.0, 0.0]]
     by_jax = jax.jacrev(lambda x: jnp.stack(function(x)))(jnp.array([1.0, 0.0]))
     assert np.isnan(by_jax).any(axis=1).all()
 
 
 def test_an_infinite_slope_stays_with_its_output():
-    line = straight_line(lambda x: (jnp.sqrt(x[0] * 2.0) + x[1], x[0] + x[1] * x[1]), 2)
+    line = scalar_program(lambda x: (jnp.sqrt(x[0] * 2.0) + x[1], x[0] + x[1] * x[1]), 2)
     assert everything(line, [0.0, 3.0])[1].tolist() == [[np.inf, 1.0], [1.0, 6.0]]
 
 
 def test_some_outputs_suffice():
-    line = straight_line(lambda x: (jnp.exp(x[0]), x[0] * x[1], x[0]), 2)
-    values, slopes = pulled_back(line, [2.0, 3.0], [1, 2, 1])
+    line = scalar_program(lambda x: (jnp.exp(x[0]), x[0] * x[1], x[0]), 2)
+    values, slopes = value_and_gradient(line, [2.0, 3.0], [1, 2, 1])
     assert values.tolist() == [6.0, 2.0, 6.0] and slopes.tolist() == [[3.0, 2.0], [1.0, 0.0], [3.0, 2.0]]
 
 
@@ -109,8 +109,8 @@ def test_of_the_whole_model(kind):
     """
     x = to_vectors(random_cases(np.random.default_rng(7), 3, kind))
     count = x.shape[1]
-    line = straight_line(all_outputs, count)
-    forward = straight_line(lambda each: jax.jvp(all_outputs, (each[:count],), (each[count:],))[1], 2 * count)
+    line = scalar_program(all_outputs, count)
+    forward = scalar_program(lambda each: jax.jvp(all_outputs, (each[:count],), (each[count:],))[1], 2 * count)
     for row in x:
         values, slopes = everything(line, row)
         columns = [*(np.full(count, each) for each in row), *np.eye(count)]

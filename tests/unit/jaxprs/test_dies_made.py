@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.special import betainc
 
-from hwopt.jaxprs.dies_made import dies_made, on_numbers, slopes
-from hwopt.jaxprs.straight_line import straight_line
+from hwopt.trace.scalar_program import scalar_program
+from hwopt.trace.yield_primitive import dies_made, on_numbers, slopes
 from tests.in_numpy import in_numpy
 
 
@@ -70,7 +70,7 @@ def test_without_spares_or_repairs_it_is_the_plain_yield():
 
 
 def test_it_is_one_scalar_operation():
-    line = straight_line(lambda x: jnp.sum(dies_made(x[:2], 2 * x[:2], 3.0, 10.0)), 2)
+    line = scalar_program(lambda x: jnp.sum(dies_made(x[:2], 2 * x[:2], 3.0, 10.0)), 2)
     assert [each.name for each in line.operations].count("dies_made") == 2
     np.testing.assert_allclose(
         in_numpy(lambda x: dies_made(x, x, 1.0, 10.0))(np.ones((1, 3)))[0], float(dies_made(1.0, 1.0, 1.0, 10.0))

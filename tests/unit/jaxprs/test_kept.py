@@ -23,10 +23,10 @@ import hwopt
 from hwopt import catalog, own_sources
 from hwopt.design import exact
 from hwopt.design.lattices import lattice_of
-from hwopt.jaxprs import kept
 from hwopt.model.estimate import estimate
 from hwopt.optim import canonicalize
 from hwopt.optim.programmes import Programmes
+from hwopt.trace import cache
 from tests.rotation import one_in
 
 
@@ -48,8 +48,8 @@ def files(folder):
 
 def again(function, *inputs):
     """As another process estimates, which has nothing in memory."""
-    kept._of_form.cache_clear()
-    return kept.estimated(function, *inputs)
+    cache._of_form.cache_clear()
+    return cache.evaluate_in_numpy(function, *inputs)
 
 
 def own(function):
@@ -101,7 +101,7 @@ def test_what_is_read_from_disk_is_read_as_a_programme_alike(folder):
 def test_another_process_finds_it(folder):
     code = (
         "import jax, sys; jax.config.update('jax_compilation_cache_dir', sys.argv[1])\n"
-        "from hwopt.jaxprs import kept; from tests.unit.jaxprs.test_kept import asked\n"
+        "from hwopt.trace import cache; from tests.unit.jaxprs.test_kept import asked\n"
         "from hwopt.model.estimate import estimate\n"
         "jax.make_jaxpr = None\n"
         "print(repr(kept.estimated(estimate, *asked()).step_time_s))"
@@ -117,7 +117,7 @@ def test_names_tell_functions_apart(folder):
     def times(factor):
         return own(lambda x: x * factor + 1.0)
 
-    results = [kept.estimated(times(factor), np.arange(3.0)) for factor in (2.0, 3.0, 2.0)]
+    results = [cache.evaluate_in_numpy(times(factor), np.arange(3.0)) for factor in (2.0, 3.0, 2.0)]
     np.testing.assert_array_equal(results, [[1, 3, 5], [1, 4, 7], [1, 3, 5]])
     assert len(files(folder)) == 2
 
@@ -125,7 +125,7 @@ def test_names_tell_functions_apart(folder):
 @one_in(4, 3)
 def test_names_do_not_depend_on_what_is_imported():
     """Sources of the objectives count in a process that has not met them yet."""
-    code = "import sys; {}; from hwopt.jaxprs import kept; print(kept._source(), 'objectives' in sys.modules)"
+    code = "import sys; {}; from hwopt.trace import cache; print(cache._source(), 'objectives' in sys.modules)"
     found = [
         subprocess.run(
             [sys.executable, "-c", code.format(first)], capture_output=True, text=True, check=True, cwd=ROOT
@@ -138,7 +138,7 @@ def test_names_do_not_depend_on_what_is_imported():
 
 def test_a_users_function_is_not_kept(folder):
     """Nobody knows what else it calls, which may change."""
-    np.testing.assert_array_equal(kept.estimated(lambda x: x + 1.0, np.arange(3.0)), [1.0, 2.0, 3.0])
+    np.testing.assert_array_equal(cache.evaluate_in_numpy(lambda x: x + 1.0, np.arange(3.0)), [1.0, 2.0, 3.0])
     assert not files(folder)
 
 
@@ -158,7 +158,7 @@ def written(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "hwopt.tests", types.SimpleNamespace(Pair=Pair))
     function = own(lambda x, y: {"a": Pair(np.pi * x, [x[0] ** 3, None]), "b": (x > y, jnp.tanh(y))})
     inputs = np.arange(3.0), 2.0
-    right = kept.estimated(function, *inputs)
+    right = cache.evaluate_in_numpy(function, *inputs)
     (path,) = files(folder)
     good = path.read_bytes()
 
@@ -203,7 +203,7 @@ def test_a_damaged_file_is_made_again(written):
 def test_a_pickle_is_not_executed(written, tmp_path):
     path, _, same = written
     bomb = pickle.dumps(Bomb(tmp_path / "executed"))
-    for content in (bomb, kept._sealed(path, bomb)):
+    for content in (bomb, cache._sealed(path, bomb)):
         path.write_bytes(content)
         assert same() and not (tmp_path / "executed").exists()
 
@@ -211,7 +211,7 @@ def test_a_pickle_is_not_executed(written, tmp_path):
 def test_files_of_two_functions_that_changed_places_are_made_again(folder):
     functions = [own(lambda x, by=by: by * x) for by in (2.0, 3.0)]
     for function in functions:
-        kept.estimated(function, np.arange(3.0))
+        cache.evaluate_in_numpy(function, np.arange(3.0))
     one, other = files(folder)
     good = one.read_bytes(), other.read_bytes()
     one.write_bytes(good[1]), other.write_bytes(good[0])
@@ -242,8 +242,8 @@ TAMPERED = {
     "half a number": lambda whole: whole.update(numbers={"float64": whole["numbers"]["float64"][:-2]}),
     "a class of another package": lambda whole: whole.update(shapes={"subprocess:Popen": {"args": "true"}}),
     "a class that is not imported": lambda whole: whole.update(shapes={"hwopt.__main__:entry": {}}),
-    "a function of this package": lambda whole: whole.update(shapes={"hwopt.jaxprs.kept:traced": {}}),
-    "a module of this package": lambda whole: whole.update(shapes={"hwopt.jaxprs.kept:os": {}}),
+    "a function of this package": lambda whole: whole.update(shapes={"hwopt.trace.cache:cached_trace": {}}),
+    "a module of this package": lambda whole: whole.update(shapes={"hwopt.trace.cache:os": {}}),
     "a class that is not a result": lambda whole: whole.update(shapes={"hwopt.processes:Helper": {"modules": []}}),
     "results without a shape": lambda whole: whole.update(shapes={"tuple": ["x"] * len(whole["outputs"])}),
     "an endless shape": lambda whole: whole.update(shapes={"shape": [[10**9, 10**9], "float64"]}),
@@ -257,7 +257,7 @@ def test_a_file_that_was_never_written_by_hwopt_is_made_again(what, written):
     path, good, same = written
     whole = json.loads(good.partition(b"\n")[2])
     TAMPERED[what](whole)
-    path.write_bytes(kept._sealed(path, json.dumps(whole).encode()))
+    path.write_bytes(cache._sealed(path, json.dumps(whole).encode()))
     assert same()
 
 
@@ -266,7 +266,7 @@ def test_a_file_that_was_never_written_by_hwopt_is_made_again(what, written):
 )
 def test_a_file_of_another_build_is_made_again(content, written):
     path, _, same = written
-    path.write_bytes(kept._sealed(path, content.encode()))
+    path.write_bytes(cache._sealed(path, content.encode()))
     assert same()
 
 
@@ -286,18 +286,18 @@ def test_a_folder_that_others_can_write_to_is_neither_read_nor_written(place, wa
     else:
         shared.rename(tmp_path / "elsewhere")
         shared.symlink_to(tmp_path / "elsewhere")
-    monkeypatch.setattr(kept, "_read", None)
+    monkeypatch.setattr(cache, "_read", None)
     asked = []
-    monkeypatch.setattr(kept, "_write", lambda *content: asked.append(content))
+    monkeypatch.setattr(cache, "_write", lambda *content: asked.append(content))
     assert same() and not asked
 
 
 def test_names_change_with_the_content_of_sources_alone(monkeypatch):
     monkeypatch.setattr(own_sources, "digest", lambda: "one")
-    before = kept._source.__wrapped__()
-    assert kept._source.__wrapped__() == before
+    before = cache._source.__wrapped__()
+    assert cache._source.__wrapped__() == before
     monkeypatch.setattr(own_sources, "digest", lambda: "other")
-    assert kept._source.__wrapped__() != before
+    assert cache._source.__wrapped__() != before
 
 
 @dataclasses.dataclass(frozen=True)
@@ -315,7 +315,7 @@ Odd.__module__ = "hwopt.tests"
 @pytest.mark.parametrize(("beside", "count"), [("words", 1), (b"bytes", 0), (math.sqrt, 0), (np.float32, 0)])
 def test_what_is_no_plain_data_is_not_kept(beside, count, folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "hwopt.tests", types.SimpleNamespace(Odd=Odd))
-    found = kept.estimated(own(lambda x: Odd(2.0 * x, beside)), 3.0)
+    found = cache.evaluate_in_numpy(own(lambda x: Odd(2.0 * x, beside)), 3.0)
     assert found.number == 6.0 and found.beside == beside and len(files(folder)) == count
 
 
@@ -323,7 +323,7 @@ def test_relative_folders_and_object_stores_are_left_alone(monkeypatch, tmp_path
     monkeypatch.chdir(tmp_path)
     for place in ("kept", ".", "gs://bucket/kept"):
         jax.config.update("jax_compilation_cache_dir", place)
-        np.testing.assert_array_equal(kept.estimated(own(lambda x: 4.0 * x), np.arange(3.0)), [0.0, 4.0, 8.0])
+        np.testing.assert_array_equal(cache.evaluate_in_numpy(own(lambda x: 4.0 * x), np.arange(3.0)), [0.0, 4.0, 8.0])
     assert not list(tmp_path.iterdir())
 
 
@@ -332,12 +332,14 @@ def test_no_folder_and_no_room(tmp_path, folder):
     for place in (None, str(tmp_path / "file" / "below")):
         (tmp_path / "file").touch()
         jax.config.update("jax_compilation_cache_dir", place)
-        np.testing.assert_array_equal(kept.estimated(function, np.arange(3.0)), [0.0, 2.0, 4.0])
+        np.testing.assert_array_equal(cache.evaluate_in_numpy(function, np.arange(3.0)), [0.0, 2.0, 4.0])
 
 
 def test_known_inputs_are_worked_out():
     """A line with its first inputs known is shorter, and gives the same."""
-    whole = kept.traced(estimate, *jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x), np.float64), asked()))
+    whole = cache.cached_trace(
+        estimate, *jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x), np.float64), asked())
+    )
     numbers = [float(x) for leaf in jax.tree.leaves(asked()) for x in np.ravel(leaf)]
     columns = [np.full(1, x) for x in numbers]
     for count in (0, len(numbers) // 2, len(numbers) - 5):
@@ -367,5 +369,5 @@ def test_what_other_versions_kept_goes_after_a_month(folder):
         place.mkdir()
         (place / "line").touch()
     os.utime(old, (0, 0))
-    kept.estimated(own(lambda x: x / 2.0), np.arange(3.0))
+    cache.evaluate_in_numpy(own(lambda x: x / 2.0), np.arange(3.0))
     assert not old.exists() and recent.exists()

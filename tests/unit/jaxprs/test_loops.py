@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hwopt.jaxprs import loops
-from hwopt.jaxprs.straight_line import Symbol, straight_line
 from hwopt.study.sweep.evaluator import CPU_OPTIONS
+from hwopt.trace import fusion_barriers
+from hwopt.trace.scalar_program import Symbol, scalar_program
 from tests.compiling import HAS_EMITTERS, THOROUGH
 
 
@@ -32,8 +32,8 @@ def loop_of(end, held):
 
 
 def test_what_several_columns_share_is_a_column_unless_it_is_cheap():
-    line = straight_line(shared, 3)
-    held = loops.columns(line.operations, line.outputs)
+    line = scalar_program(shared, 3)
+    held = fusion_barriers.materialized_columns(line.operations, line.outputs)
     ends = [each for each in line.operations if id(each) in held]
     assert {id(each) for each in line.outputs} < held and len(held) == len(line.outputs) + 1
     times = {id(each): 0 for each in line.operations}
@@ -45,7 +45,7 @@ def test_what_several_columns_share_is_a_column_unless_it_is_cheap():
 
 
 def test_loops_end_at_columns_and_change_no_number():
-    line, inputs = straight_line(shared, 3), [np.full(64, x, np.float32) for x in (0.5, 0.25, 0.125)]
+    line, inputs = scalar_program(shared, 3), [np.full(64, x, np.float32) for x in (0.5, 0.25, 0.125)]
     compiled = {
         kept: jax.jit(lambda *x: line(*x), compiler_options=CPU_OPTIONS | THOROUGH if kept else THOROUGH)
         .lower(*inputs)
@@ -62,7 +62,7 @@ def test_loops_end_at_columns_and_change_no_number():
 
 
 def test_barriers_are_differentiated():
-    line = straight_line(lambda x: sum(shared(x)), 3)
+    line = scalar_program(lambda x: sum(shared(x)), 3)
     x = jnp.array([0.5, 0.25, 0.125])
     found = jax.grad(lambda x: line(*x)[0])(x)
     np.testing.assert_allclose(found, jax.grad(lambda x: sum(shared(x)))(x), rtol=1e-5)

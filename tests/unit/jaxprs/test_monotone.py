@@ -9,12 +9,14 @@ import pytest
 
 from hwopt.convex.reader import read_line
 from hwopt.convex.signomial import Algebra, number
-from hwopt.jaxprs.derivatives import pulled_back
-from hwopt.jaxprs.monotone import EITHER, FALLS, FIXED, RISES, Monotone
-from hwopt.jaxprs.straight_line import straight_line
+from hwopt.trace.derivatives import value_and_gradient
+from hwopt.trace.monotone_primitives import EITHER, FALLS, FIXED, RISES, MonotonePrimitive
+from hwopt.trace.scalar_program import scalar_program
 from tests.in_numpy import in_numpy
 
-WAVES = Monotone("tests_waves", lambda a, b, c, d: a * a / b + jnp.abs(c - 2.0) * d, (RISES, FALLS, EITHER, FIXED))
+WAVES = MonotonePrimitive(
+    "tests_waves", lambda a, b, c, d: a * a / b + jnp.abs(c - 2.0) * d, (RISES, FALLS, EITHER, FIXED)
+)
 
 
 def plain(a, b, c, d):
@@ -30,11 +32,11 @@ def test_it_is_the_function_wherever_it_runs():
         slopes = jax.vmap(jax.grad(lambda row: WAVES(*row)))(jnp.asarray(rows))
     np.testing.assert_allclose(WAVES.on_numbers(*rows.T), wanted, rtol=1e-12)
     np.testing.assert_allclose(in_numpy(lambda row: WAVES(*row))(rows), wanted, rtol=1e-12)
-    line = straight_line(lambda x: WAVES(*x), 4)
+    line = scalar_program(lambda x: WAVES(*x), 4)
     assert [each.name for each in line.operations] == ["tests_waves"]
     for row, wanted_slopes in zip(rows, slopes, strict=True):
         np.testing.assert_allclose(WAVES.slopes(*row), wanted_slopes, rtol=1e-12)
-        np.testing.assert_allclose(pulled_back(line, row, [0])[1][0], wanted_slopes, rtol=1e-12)
+        np.testing.assert_allclose(value_and_gradient(line, row, [0])[1][0], wanted_slopes, rtol=1e-12)
 
 
 def test_its_ends_in_a_box_are_at_corners():
@@ -46,7 +48,7 @@ def test_its_ends_in_a_box_are_at_corners():
 def test_a_reading_knows_its_range_and_its_value_at_points():
     """As an atom known by its ends in a box, as a number where all is known."""
     algebra = Algebra()
-    line = straight_line(lambda x: 3.0 * WAVES(x[0], x[1], x[2], 1.0), 3)
+    line = scalar_program(lambda x: 3.0 * WAVES(x[0], x[1], x[2], 1.0), 3)
     ends = ((1.0, 2.0), (2.0, 4.0), (0.5, 1.5))
     (read,) = read_line(line, [algebra.variable("", *each) for each in ends], algebra)
     low, high = algebra.range(read)

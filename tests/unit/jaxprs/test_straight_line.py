@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hwopt.jaxprs.straight_line import SAFE, NotStraight, straight_line
 from hwopt.model.estimate import estimate
+from hwopt.trace.scalar_program import SAFE, NotScalarArithmetic, scalar_program
 from tests.cases import KINDS, from_vector, random_cases, to_vectors
 from tests.in_numpy import in_numpy
 from tests.rotation import rotated
@@ -148,7 +148,7 @@ def columns(made, rows):
 
 @pytest.mark.parametrize("function", rotated(SMOOTH + COUNTED, 8), ids=name_of)
 def test_equals_the_mapped_function(function):
-    x, line = points(), straight_line(function, COUNT)
+    x, line = points(), scalar_program(function, COUNT)
     wanted = plain(function, x)
     with jax.enable_x64(True):
         found = columns(line(*jnp.asarray(x.T)), len(x))
@@ -158,13 +158,13 @@ def test_equals_the_mapped_function(function):
 
 def test_columns_in_numpy_make_room_for_each_other():
     """Few are held at a time, inputs stay as they were, a second call says the same, and none may be missing."""
-    line = straight_line(lambda x: functools.reduce(lambda a, b: jnp.sin(a) * b + a, [*x] * 20), COUNT)
+    line = scalar_program(lambda x: functools.reduce(lambda a, b: jnp.sin(a) * b + a, [*x] * 20), COUNT)
     x = points()
     first, kept = columns(line.on_numbers(*x.T), len(x)), x.copy()
     np.testing.assert_array_equal(columns(line.on_numbers(*x.T), len(x)), first)
     np.testing.assert_array_equal(x, kept)
     assert line._in_numpy.results <= 3 < 250 < len(line.operations)
-    known = straight_line(lambda x: (x[0], x[0] * 2, 3.0), COUNT).on_numbers(
+    known = scalar_program(lambda x: (x[0], x[0] * 2, 3.0), COUNT).on_numbers(
         *x.T
     )  # an input and a constant as they are
     np.testing.assert_array_equal(columns(known, len(x)), np.stack([x[:, 0], 2 * x[:, 0], np.full(len(x), 3.0)], 1))
@@ -181,7 +181,7 @@ def test_known_numbers_alone(function):
 
 
 def test_whole_numbers_ask_for_no_64_bits_where_there_are_none():
-    line = straight_line(lambda x: (x > 2).sum() * x, COUNT)
+    line = scalar_program(lambda x: (x > 2).sum() * x, COUNT)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         made = line(*jnp.ones((COUNT, 3), jnp.float32))
@@ -192,7 +192,7 @@ def test_whole_numbers_ask_for_no_64_bits_where_there_are_none():
 @pytest.mark.filterwarnings("ignore:Explicitly requested dtype int64")
 def test_float32(function):
     # Short numbers, so that what is rounded down is the same in both kinds.
-    x, line = points().astype(np.float32).astype(np.float64), straight_line(function, COUNT)
+    x, line = points().astype(np.float32).astype(np.float64), scalar_program(function, COUNT)
     made = line(*jnp.asarray(x.T, jnp.float32))
     assert {np.asarray(each).dtype for each in made} <= {np.dtype(k) for k in (np.float32, np.int32, np.int64, bool)}
     exact = columns(line.on_numbers(*x.T), len(x))
@@ -208,7 +208,7 @@ def test_gradients_equal_those_of_the_function(part):
     def function(row):
         return jnp.stack(flat(lambda v: [each(v) for each in some])(row))
 
-    line = straight_line(function, COUNT)
+    line = scalar_program(function, COUNT)
     with jax.enable_x64(True):
         held = jnp.asarray(x)
         wanted = np.asarray(jax.jit(jax.vmap(jax.jacrev(function)))(held))
@@ -221,7 +221,7 @@ def test_gradients_equal_those_of_the_function(part):
 
 
 def test_compiled_equals_called():
-    x, line = points(), straight_line(lambda v: [each(v) for each in SMOOTH[:3]], COUNT)
+    x, line = points(), scalar_program(lambda v: [each(v) for each in SMOOTH[:3]], COUNT)
     with jax.enable_x64(True):
         held = jnp.asarray(x.T)
         found, called = columns(jax.jit(line)(*held), len(x)), columns(line(*held), len(x))
@@ -232,14 +232,14 @@ def test_gradients_stop_where_the_function_stops_them():
     def function(x):
         return jax.lax.stop_gradient(x[0]) * x[1]
 
-    line = straight_line(function, 2)
+    line = scalar_program(function, 2)
     slopes = jax.grad(lambda held: jnp.sum(line(*held)[0]))([jnp.asarray([2.0]), jnp.asarray([3.0])])
     assert (float(slopes[0][0]), float(slopes[1][0])) == (0.0, 2.0)
 
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_whole_numbers(name):
-    x, line = points(), straight_line(WHOLE[name], COUNT)
+    x, line = points(), scalar_program(WHOLE[name], COUNT)
     wanted = plain(WHOLE[name], x)
     with jax.enable_x64(True):
         found = columns(line(*jnp.asarray(x.T)), len(x))
@@ -280,7 +280,7 @@ def test_random_programmes(constants, steps):
     wanted = plain(function, x)
     if not (np.abs(wanted) < 1e100).all():
         return
-    line = straight_line(function, COUNT)
+    line = scalar_program(function, COUNT)
     with jax.enable_x64(True):
         found = columns(line(*jnp.asarray(x.T)), len(x))
     scale = np.maximum(1.0, np.abs(wanted).max())  # differences of large numbers
@@ -292,21 +292,21 @@ def test_common_operations_are_one():
     def function(x):
         return jnp.exp(x[0] * x[1]) + jnp.exp(x[0] * x[1]), jnp.exp(x[0] * x[1])
 
-    names = [each.name for each in straight_line(function, 2).operations]
+    names = [each.name for each in scalar_program(function, 2).operations]
     assert sorted(names) == ["add", "exp", "mul"]
 
 
 def test_comparisons_with_numbers_are_one():
-    line = straight_line(lambda x: (jnp.greater(2.0, x[0]), x[0] < 2.0, jnp.greater_equal(2.0, x[0]), x[0] <= 2.0), 1)
+    line = scalar_program(lambda x: (jnp.greater(2.0, x[0]), x[0] < 2.0, jnp.greater_equal(2.0, x[0]), x[0] <= 2.0), 1)
     assert sorted(each.name for each in line.operations) == ["le", "lt"]
     assert [bool(each[0]) for each in line.on_numbers(np.array([2.0]))] == [False, False, True, True]
 
 
 def test_lines_of_lines_and_beside_each_other():
-    inner = straight_line(lambda x: (jnp.exp(x[0] * x[1]), x[1] - 1.0, 3.0), 2)
-    outer = straight_line(lambda x: (x[0] * x[2], x[1] ** 2.0, x[2] + 1.0), 3)
+    inner = scalar_program(lambda x: (jnp.exp(x[0] * x[1]), x[1] - 1.0, 3.0), 2)
+    outer = scalar_program(lambda x: (x[0] * x[2], x[1] ** 2.0, x[2] + 1.0), 3)
     x, y = points(3)[:, :2].T
-    both = inner.beside(outer.of(inner), straight_line(lambda x: jnp.exp(x[0] * x[1]), 2))
+    both = inner.beside(outer.of(inner), scalar_program(lambda x: jnp.exp(x[0] * x[1]), 2))
     wanted = [np.exp(x * y), y - 1.0, 3.0, 3.0 * np.exp(x * y), (y - 1.0) ** 2, 4.0, np.exp(x * y)]
     for found, each in zip(both.on_numbers(x, y), wanted, strict=True):
         np.testing.assert_allclose(np.broadcast_to(found, 3), np.broadcast_to(each, 3), rtol=1e-14)
@@ -315,7 +315,7 @@ def test_lines_of_lines_and_beside_each_other():
 
 
 def test_scans_share_what_their_steps_have_in_common():
-    line = straight_line(lambda x: jax.lax.scan(lambda s, _: (s + jnp.exp(x[0]), None), x[1], None, length=8)[0], 2)
+    line = scalar_program(lambda x: jax.lax.scan(lambda s, _: (s + jnp.exp(x[0]), None), x[1], None, length=8)[0], 2)
     assert [each.name for each in line.operations].count("exp") == 1
     assert len(line.operations) == 9
 
@@ -332,7 +332,7 @@ CONSTANT = [
 
 @pytest.mark.parametrize("function", CONSTANT, ids=name_of)
 def test_constants_leave_no_operation(function):
-    x, line = points(3), straight_line(function, COUNT)
+    x, line = points(3), scalar_program(function, COUNT)
     assert line.operations == ()
     wanted = plain(function, x)
     with jax.enable_x64(True):
@@ -354,12 +354,12 @@ def test_what_does_nothing_leaves_no_operation():
             jax.lax.convert_element_type(x, jnp.float32),
         )
 
-    line = straight_line(function, COUNT)
+    line = scalar_program(function, COUNT)
     assert line.operations == () and line.outputs == line.inputs * 8
 
 
 def test_products_of_constants_are_worked_out():
-    line = straight_line(lambda x: ((x * 2.0) * 3.0 / 6.0 * 5.0, 4.0 * (x / 2.0)), 1)
+    line = scalar_program(lambda x: ((x * 2.0) * 3.0 / 6.0 * 5.0, 4.0 * (x / 2.0)), 1)
     assert [each.name for each in line.operations] == ["mul", "mul"]
     assert [float(each.arguments[1]) for each in line.operations] == [5.0, 2.0]
 
@@ -368,7 +368,7 @@ def test_products_of_constants_are_worked_out():
 def test_constants_stay_within_what_float32_holds(one, other):
     """A number that float32 holds goes through both constants without overflow where the plain function does."""
     x = 1.0 / one
-    line = straight_line(lambda v: (v * one) * other, 1)
+    line = scalar_program(lambda v: (v * one) * other, 1)
     for each in line.operations:
         size = abs(float(each.arguments[1]))
         assert size in (one, other) or SAFE[0] < size < SAFE[1]
@@ -378,7 +378,7 @@ def test_constants_stay_within_what_float32_holds(one, other):
 
 @pytest.mark.parametrize("divisor", [1e-35, 1e35, 1e-31, 1e31])
 def test_divisors_near_the_limits_of_float32_stay_divisors(divisor):
-    line = straight_line(lambda v: v / divisor, 1)
+    line = scalar_program(lambda v: v / divisor, 1)
     assert [each.name for each in line.operations] == ["div"]
     found = np.asarray(line(jnp.asarray([3 * divisor], jnp.float32))[0])
     np.testing.assert_allclose(found, [3.0], rtol=1e-6)
@@ -407,8 +407,8 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_no_scalar_arithmetic_is_refused(name):
-    with pytest.raises(NotStraight):
-        straight_line(REFUSED[name], COUNT)
+    with pytest.raises(NotScalarArithmetic):
+        scalar_program(REFUSED[name], COUNT)
 
 
 @jax.jit
@@ -431,7 +431,7 @@ def test_the_whole_model(kind):
         def report(v, row=row, free=free):
             return estimate(*from_vector(jnp.asarray(row).at[free].set(v)))
 
-        line = straight_line(report, len(free))
+        line = scalar_program(report, len(free))
         with jax.enable_x64(True):
             wanted = np.asarray(mapped_reports(jnp.asarray(np.tile(row, (len(x), 1))).at[:, free].set(x)))
         # Cables of a rack that nearly all leave are a difference of two nearly equal numbers.
@@ -441,10 +441,10 @@ def test_the_whole_model(kind):
 
 def test_showing_a_line_is_short():
     """Debuggers and pytest show what they hold: shared operations must not be written out again and again."""
-    line = straight_line(lambda x: jax.lax.fori_loop(0, 12, lambda _, s: jnp.exp(s) + 1 / s, x[0]), 1)
+    line = scalar_program(lambda x: jax.lax.fori_loop(0, 12, lambda _, s: jnp.exp(s) + 1 / s, x[0]), 1)
     assert len(repr(line)) < 20_000
 
 
 def test_a_sum_of_nothing():
-    line = straight_line(lambda x: x[:0].sum() + x[0], COUNT)
+    line = scalar_program(lambda x: x[:0].sum() + x[0], COUNT)
     assert line.outputs == line.inputs[:1]

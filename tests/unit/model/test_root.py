@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy.special import lambertw
 
-from hwopt.jaxprs.cheaper import cheaper, slopes
-from hwopt.jaxprs.straight_line import straight_line
 from hwopt.model.reliability import checkpoint_interval_s
 from hwopt.model.root import lambert_above_branch, root
+from hwopt.trace.scalar_program import scalar_program
+from hwopt.trace.simplify import simplified, slopes
 
 
 def way(a):
@@ -48,9 +48,9 @@ def test_inputs_that_move_the_slope_move_second_derivatives():
 
 def test_what_carries_derivatives_costs_nothing_once_they_are_taken():
     """Columns of values hold the way to the root alone, those of slopes no trace of the second order."""
-    alone, line = (straight_line(lambda x, of=of: [of(x[0])], 1) for of in (way, solved))
-    values, slope = cheaper(line), cheaper(slopes(line, (0,)))
-    assert len(values.operations) == len(cheaper(alone).operations)
+    alone, line = (scalar_program(lambda x, of=of: [of(x[0])], 1) for of in (way, solved))
+    values, slope = simplified(line), simplified(slopes(line, (0,)))
+    assert len(values.operations) == len(simplified(alone).operations)
     assert len(slope.operations) <= len(values.operations) + 6  # the slope once more, and a division
     x = values.on_numbers(np.array([3.7]))[0]
     np.testing.assert_allclose(slope.on_numbers(np.array([3.7]))[0], 1.0 / (3.0 * x**2 + 1.0), rtol=1e-13)

@@ -19,7 +19,6 @@ from hwopt.design.lattices import lattice_of
 from hwopt.errors import UserError
 from hwopt.hardware.cluster import ClusterPair
 from hwopt.integers.boxes import Boxes
-from hwopt.jaxprs.kept import estimated
 from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.model.thermal import operating_point
 from hwopt.optim.bounding import bounded
@@ -27,6 +26,7 @@ from hwopt.optim.options import SEARCH
 from hwopt.optim.programmes import Programmes
 from hwopt.optim.solution import Fate, Outcome
 from hwopt.report.bill import bill
+from hwopt.trace.cache import evaluate_in_numpy
 from objectives.serve_cost import ServeCost
 from tests.rotation import one_in, rotated
 from tests.unit.optim.rows import rows_held
@@ -144,7 +144,9 @@ def test_true_designs_break_no_row_of_their_boxes(case):
         for i, (point, pair) in enumerate(zip(points, clocks, strict=True)):
             design = case.lattice.design(point) | dict(zip(CLOCKS, pair, strict=True))
             built = kinds_of_chips(exact.one(i).design)
-            points_of = {g: estimated(operating_point, d.cluster.chip, d.cluster.cooling) for g, d in built.items()}
+            points_of = {
+                g: evaluate_in_numpy(operating_point, d.cluster.chip, d.cluster.cooling) for g, d in built.items()
+            }
             design |= {f"{group}junction_k": float(each.junction_k) for group, each in points_of.items()}
             assert len({round(each, 6) for name, each in design.items() if "junction" in name}) == 2
             design |= {"useful_tokens": 1e9, "checkpoint_interval_s": 1.0}  # of which a service has none

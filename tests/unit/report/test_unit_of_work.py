@@ -6,7 +6,6 @@ import pytest
 
 import hwopt
 from hwopt import catalog
-from hwopt.jaxprs.kept import estimated
 from hwopt.model.estimate import estimate
 from hwopt.report import sweep
 from hwopt.report.customary import amount
@@ -14,6 +13,7 @@ from hwopt.report.documents import report_document
 from hwopt.report.screens import estimate_screen
 from hwopt.report.token_prices import TOKENS, counted, unit_of_work
 from hwopt.study.sweep.attributes import _counted
+from hwopt.trace.cache import evaluate_in_numpy
 from hwopt.units import pretty
 from tests.rotation import rotated
 
@@ -27,7 +27,7 @@ from tests.rotation import rotated
 def test_work_is_counted_in_what_the_workload_says(name, unit, tokens):
     """Screens divide what is counted in tokens by those of a unit; documents keep tokens, and say how many one is."""
     run, cluster = catalog.training_run(name, global_batch=4096), catalog.cluster("h100-sxm", 8)
-    report = estimated(estimate, run, cluster, catalog.plan(run, 8))
+    report = evaluate_in_numpy(estimate, run, cluster, catalog.plan(run, 8))
     assert unit_of_work(report) == unit_of_work(run) == (unit, tokens)
     screen = estimate_screen(report, catalog.plan(run, 8), name)
     if bool(report.feasible):

@@ -9,12 +9,12 @@ import pytest
 
 import hwopt
 from hwopt import UserError, catalog
-from hwopt.jaxprs.kept import estimated
 from hwopt.model.estimate import estimate
 from hwopt.report.blueprint import check_answer
 from hwopt.study.blueprint.check import _Checker
 from hwopt.study.blueprint.lines import Relation, Verdict, compared
 from hwopt.study.blueprint.statement import QUANTITIES, blueprint_of
+from hwopt.trace.cache import evaluate_in_numpy
 
 MACHINES = (
     ("llama3.1-8b", "h100-sxm", 256, "tp=2,pp=1,cp=1,zero=1", "air"),
@@ -50,7 +50,7 @@ def sound(at):
     cluster = catalog.cluster(chip, chips, cooling=cooling)
     settings: dict[str, Any] = catalog.parse_plan(plan + ",virtual_stages=1,micro_batch=1")
     settings |= {name: value for name, value in (("recompute", "none"),) if name not in settings}
-    report = estimated(estimate, run, cluster, catalog.plan(run, chips, **settings))
+    report = evaluate_in_numpy(estimate, run, cluster, catalog.plan(run, chips, **settings))
     assert bool(report.feasible)
     entry, rack = catalog.record("chips", chip), float(cluster.rack.chips)
     batch = 1024 * float(run.sequence_length)

@@ -12,10 +12,10 @@ from hwopt import catalog
 from hwopt.cli import main
 from hwopt.design.design import Design
 from hwopt.errors import UserError
-from hwopt.jaxprs.kept import estimated
 from hwopt.model.estimate import estimate
 from hwopt.report.comparison import comparison_answer, to_win
 from hwopt.study.comparison import faster
+from hwopt.trace.cache import evaluate_in_numpy
 from tests.tiers import turn
 from tests.unit.optim.test_choices import BOXES as WIDER
 from tests.unit.optim.test_choices import QUESTION
@@ -54,7 +54,7 @@ def test_a_loser_wins_at_the_price_and_at_the_speed_that_it_is_told(rows):
     assert any(row.winning_price_usd for row in losers) and any(row.winning_level for row in losers)
     for row in losers:
         design, goal = row.solution.built, row.solution.problem.objective
-        value = lambda changed, goal=goal: float(goal.value(estimated(estimate, *changed.inputs)))
+        value = lambda changed, goal=goal: float(goal.value(evaluate_in_numpy(estimate, *changed.inputs)))
         if row.winning_price_usd is not None:
             base = lambda d: d.cluster.prices.chip_base_usd
             less = row.price.si - row.winning_price_usd
@@ -62,7 +62,7 @@ def test_a_loser_wins_at_the_price_and_at_the_speed_that_it_is_told(rows):
             np.testing.assert_allclose(value(cheaper), best, rtol=1e-6)
         if row.winning_level is not None:
             steps = [
-                float(estimated(estimate, *each.inputs).step_time_s)
+                float(evaluate_in_numpy(estimate, *each.inputs).step_time_s)
                 for each in (design, faster(design, row.winning_level))
             ]
             np.testing.assert_allclose(steps[1], row.winning_level * steps[0], rtol=1e-9)
@@ -90,7 +90,7 @@ def test_a_shorter_step_is_shorter_in_every_part(name):
     run = dataclasses.replace(run, **{key: np.float64(value) for key, value in data.items()})
     plan = catalog.plan(run, 64, sites=machine.get("sites", 1), **degrees)
     design = Design(run, catalog.cluster("h100-sxm", 64, **machine), plan)
-    was, now = (estimated(estimate, *each.inputs) for each in (design, faster(design, 0.4)))
+    was, now = (evaluate_in_numpy(estimate, *each.inputs) for each in (design, faster(design, 0.4)))
     for part in was.breakdown._fields:
         np.testing.assert_allclose(
             getattr(now.breakdown, part), 0.4 * getattr(was.breakdown, part), rtol=1e-9, atol=1e-12
@@ -113,7 +113,7 @@ def test_a_winning_price_is_in_the_terms_of_the_file_whatever_the_list_pays(tmp_
     base = lambda d: d.cluster.prices.chip_base_usd
     less = factor * (loser.price.si - loser.winning_price_usd)
     cheaper = eqx.tree_at(base, loser.solution.built, np.float64(float(base(loser.solution.built)) - less))
-    value = float(loser.solution.problem.objective.value(estimated(estimate, *cheaper.inputs)))
+    value = float(loser.solution.problem.objective.value(evaluate_in_numpy(estimate, *cheaper.inputs)))
     np.testing.assert_allclose(value, rows[0].solution.objective, rtol=1e-6)
     assert factor != 1.0
     # the same, priced from a chip's file that states it
@@ -123,7 +123,7 @@ def test_a_winning_price_is_in_the_terms_of_the_file_whatever_the_list_pays(tmp_
     parts = lambda p: (p.chip_base_usd, p.hbm_usd_per_byte, p.hbm_usd_per_byte_per_s)
     priced = catalog.prices("hyperscale", path, chips=16384)
     stated = eqx.tree_at(lambda d: parts(d.cluster.prices), loser.solution.built, parts(priced))
-    value = float(loser.solution.problem.objective.value(estimated(estimate, *stated.inputs)))
+    value = float(loser.solution.problem.objective.value(evaluate_in_numpy(estimate, *stated.inputs)))
     np.testing.assert_allclose(value, rows[0].solution.objective, rtol=1e-6)
 
 

@@ -11,9 +11,9 @@ from hwopt import catalog
 from hwopt.catalog.day_curves import day_curve
 from hwopt.cli import main
 from hwopt.errors import UserError
-from hwopt.jaxprs.kept import estimated
 from hwopt.model.estimate import estimate
 from hwopt.study.day import over_the_day
+from hwopt.trace.cache import evaluate_in_numpy
 
 CURVE = tuple(float(1.0 + 0.6 * np.sin(2.0 * np.pi * hour / 24.0)) for hour in range(24))
 
@@ -27,7 +27,7 @@ def _machine(**asked):
 def test_a_day_is_the_sum_of_its_hours_and_takes_what_its_mean_hours_take():
     service, cluster, plan = _machine()
     day = over_the_day(service, cluster, plan, CURVE)
-    mean = estimated(estimate, service, cluster, plan)
+    mean = evaluate_in_numpy(estimate, service, cluster, plan)
     assert day.requests == pytest.approx(6.0 * 86400.0)
     assert day.energy_j == pytest.approx(sum(hour.power_w for hour in day.hours) * 3600.0)
     assert day.energy_j == pytest.approx(float(mean.power_w) * 86400.0, rel=1e-5)

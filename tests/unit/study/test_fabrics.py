@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 import hwopt
 from hwopt import catalog
 from hwopt.errors import UserError
-from hwopt.jaxprs.kept import estimated
 from hwopt.model.estimate import estimate
 from hwopt.study.fabrics import Level, Machine, levels
+from hwopt.trace.cache import evaluate_in_numpy
 
 RUN = catalog.training_run("gpt3-6.7b", global_batch=1024, tokens=1e11)
 PLAN = catalog.plan(RUN, 256, tp=2, pp=4, virtual_stages=2)
@@ -75,7 +75,7 @@ def grown(cluster, times: float):
 def test_a_larger_failure_domain_never_raises_goodput(times, recovery):
     """All else equal, the number of events too: as many racks lost a year, each with more chips."""
     small = catalog.cluster("h100-sxm", 256, rack_chips=8, recovery=recovery)
-    before, after = (estimated(estimate, RUN, each, PLAN) for each in (small, grown(small, times)))
+    before, after = (evaluate_in_numpy(estimate, RUN, each, PLAN) for each in (small, grown(small, times)))
     assert float(after.goodput) <= float(before.goodput) * (1.0 + 1e-12)
     assert float(after.hot_spares) >= float(before.hot_spares) * (1.0 - 1e-12)
     assert (float(after.hot_spares) > float(before.hot_spares)) == (float(small.recovery.hot_spares) > 0.0)
@@ -84,6 +84,6 @@ def test_a_larger_failure_domain_never_raises_goodput(times, recovery):
 def test_fewer_racks_that_fail_as_often_each_stop_the_job_less_often():
     """What a denser rack gains where its shelves and loops fail no more often than a smaller one's: an assumption of the model."""
     sparse, dense = (catalog.cluster("h100-sxm", 256, rack_chips=chips) for chips in (8, 16))
-    first, second = (estimated(estimate, RUN, each, PLAN) for each in (sparse, dense))
+    first, second = (evaluate_in_numpy(estimate, RUN, each, PLAN) for each in (sparse, dense))
     assert float(second.interruptions.racks) == pytest.approx(0.5 * float(first.interruptions.racks))
     assert float(second.goodput) > float(first.goodput)

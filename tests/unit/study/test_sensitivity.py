@@ -18,7 +18,6 @@ from hwopt.design.design import completed
 from hwopt.design.lattices import lattice_of
 from hwopt.design.metrics import numbers
 from hwopt.errors import UserError
-from hwopt.jaxprs.kept import estimated, traced
 from hwopt.model.chip_project import installed
 from hwopt.model.estimate import estimate
 from hwopt.optim.optimum_sensitivity import NotKnown, point_of
@@ -27,6 +26,7 @@ from hwopt.report.sensitivity import sensitivity_document, sensitivity_screen
 from hwopt.study.sensitivity import study
 from hwopt.study.sensitivity.inputs import inputs_of, overwritten, template_inputs
 from hwopt.study.sensitivity.ranges import _entry, range_of
+from hwopt.trace.cache import cached_trace, evaluate_in_numpy
 from tests.budgets import LARGE_RUN
 from tests.tiers import turn
 
@@ -57,7 +57,7 @@ def answer(objective, seed=0, progress=False, *, seconds=math.inf, options=None,
     built = completed(built)
     return SimpleNamespace(
         feasible=feasible, built=built, problem=problem, objective=1e6, budgets=budgets, infeasibility="They clash.",
-        report=estimated(estimate, *built.inputs), headline="Proved.",
+        report=evaluate_in_numpy(estimate, *built.inputs), headline="Proved.",
     )  # fmt: skip
 
 
@@ -88,7 +88,7 @@ def test_elasticities_equal_central_differences(machine):
     for i, each in enumerate(held.inputs):
         points[[1 + i, 1 + count + i], starts[each.leaf] + each.element] *= np.exp([step, -step])
     shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), np.float64), machine)
-    report = traced(estimate, *shapes)(list(points.T), len(points))
+    report = cached_trace(estimate, *shapes)(list(points.T), len(points))
     moved = np.log([getattr(report, name) for name in metrics])
     base, up, down = moved[:, :1], moved[:, 1 : 1 + count], moved[:, 1 + count :]
     smooth = np.abs(up + down - 2 * base).max(axis=0) <= 5e-5 * step
@@ -133,7 +133,7 @@ def test_elasticities_equal_those_of_jax(name):
     for i, each in enumerate(held.inputs):
         directions[starts[each.leaf] + each.element, i] = each.value
     columns = [np.full(count, x) for leaf in leaves for x in leaf.ravel()]
-    forward = traced(lambda *of: jax.jvp(report, of[:1], of[1:]), form, form)
+    forward = cached_trace(lambda *of: jax.jvp(report, of[:1], of[1:]), form, form)
     values, slopes = (np.stack(each) for each in forward([*columns, *directions], count))
     np.testing.assert_allclose(list(held.metrics.values()), values[:, 0], rtol=1e-12)
     expected = slopes / np.where(values > 0.0, values, math.nan)
@@ -264,7 +264,7 @@ def test_effects_follow_elasticities_where_ranges_are_narrow(found):
 
 
 def test_the_design_holds_its_budgets(found):
-    report = estimated(estimate, *found.built.inputs)
+    report = evaluate_in_numpy(estimate, *found.built.inputs)
     assert float(report.run_cost_usd) == pytest.approx(found.objective, rel=1e-4)
     assert bool(report.feasible)
     for each in found.budgets:

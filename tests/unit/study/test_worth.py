@@ -17,13 +17,13 @@ from hwopt.design.problem import put
 from hwopt.errors import UserError
 from hwopt.hardware.process import Process
 from hwopt.hardware.technology import Technology
-from hwopt.jaxprs.kept import estimated
 from hwopt.model.estimate import estimate
 from hwopt.quantity import quantities
 from hwopt.report.sensitivity import sensitivity_document, sensitivity_screen
 from hwopt.study.sensitivity import study
 from hwopt.study.sensitivity.inputs import template_inputs
 from hwopt.study.sensitivity.worth import TECHNOLOGY, better, part_of, worth
+from hwopt.trace.cache import evaluate_in_numpy
 from tests.unit.optim.test_drawn_chips import PLAN, UNITS, question
 from tests.unit.optim.test_drawn_sensitivity import START
 
@@ -35,7 +35,7 @@ def answer(problem, *_, **__):
     built = put(problem.form, problem.template, [leaf(values[each.name]) for each in problem.variables])
     return SimpleNamespace(
         feasible=True, built=built, problem=problem, objective=1e6, budgets=[], infeasibility="", headline="Proved: by hand.",
-        report=estimated(estimate, *built.inputs),
+        report=evaluate_in_numpy(estimate, *built.inputs),
     )  # fmt: skip
 
 
@@ -101,7 +101,7 @@ def test_a_tenth_is_worth_what_its_elasticity_says(found):
 def test_the_point_is_the_answers(found):
     """Integers are those answered; the question is in whole units, and the screen says what is proved and held."""
     assert float(found.built.project.design.dies) == 3.0 and float(found.built.cluster.chips) == 1200.0
-    report = estimated(estimate, *found.built.inputs)
+    report = evaluate_in_numpy(estimate, *found.built.inputs)
     assert float(report.run_cost_usd) == pytest.approx(found.objective, rel=1e-5) and bool(report.feasible)
     text = sensitivity_screen(found)
     assert "fixed as answered" in text and "Proved: by hand." in text.replace("\n", " ")

@@ -14,7 +14,7 @@ _LIBRARIES = frozenset({"equinox", "jaxtyping", "optax", "numpy"})
 """Packages that write equations in an author's name; JAX leaves itself out."""
 
 
-def frame_of(origin: Any) -> Any:
+def author_frame(origin: Any) -> Any:
     """The innermost frame of the author of an equation, rather than of the libraries below; None where there is none.
 
     **Arguments:** `origin`: the equation and, innermost first, the calls it is in: what JAX itself calls has no author.
@@ -28,11 +28,11 @@ def frame_of(origin: Any) -> Any:
     return first
 
 
-def where_of(origin: Any) -> str:
-    """File, line and function of what an author wrote. **Arguments:** `origin`: as of `frame_of`, or these words already."""
+def source_location(origin: Any) -> str:
+    """File, line and function of what an author wrote. **Arguments:** `origin`: as of `author_frame`, or these words already."""
     if isinstance(origin, str):
         return origin or "an unknown line"
-    frame = frame_of(origin)
+    frame = author_frame(origin)
     if not frame:
         return "an unknown line"
     path = PurePath(frame.file_name)

@@ -8,8 +8,8 @@ from importlib import import_module
 import jax
 import numpy as np
 
-from hwopt.jaxprs import dies_made
-from hwopt.jaxprs.arrays import Known
+from hwopt.trace import yield_primitive
+from hwopt.trace.arrays import Known
 
 
 def _axes(p: dict) -> tuple[int, ...]:
@@ -106,7 +106,7 @@ PLAIN: dict[str, Callable[..., Known]] = {
     "atan2": np.arctan2, "rsqrt": lambda a: 1.0 / np.sqrt(a), "pow": np.power, "is_finite": np.isfinite,
     "and": np.bitwise_and, "or": np.bitwise_or, "not": np.invert, "gt": np.greater, "ge": np.greater_equal, "lt": np.less,
     "le": np.less_equal, "eq": np.equal, "ne": np.not_equal, "clamp": lambda low, x, high: np.clip(x, low, high),
-    "dies_made": dies_made.on_numbers, "select_n": _chosen,
+    "dies_made": yield_primitive.on_numbers, "select_n": _chosen,
     **dict.fromkeys(("copy", "copy_p", "stop_gradient", "optimization_barrier", "reduce_precision"), lambda a: a),
 }  # fmt: skip
 """Operations that are told nothing besides the arrays that they take, of one rank."""

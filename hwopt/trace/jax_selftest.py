@@ -58,7 +58,7 @@ def _operations(x: Any, xp: ModuleType) -> dict[str, Any]:
     }
 
 
-def faults(jitted: Any = None) -> list[str]:
+def failed_operations(jitted: Any = None) -> list[str]:
     """Names of operations that the jax in use gets wrong. **Arguments:** `jitted`: other results to judge, in tests."""
     x = np.random.default_rng(0).uniform(0.5, 1.5, (4, ROWS)).astype(np.float32)
     exact = _operations(x.astype(np.float64), np)
@@ -87,7 +87,7 @@ def check() -> None:
         if _stamp().exists():
             return
     with jax.enable_x64(False):
-        wrong = faults()
+        wrong = failed_operations()
     if wrong:
         raise UserError(
             f"jax {jax.__version__} with jaxlib {_JAXLIB} computes wrong on {jax.default_backend()} "

@@ -16,37 +16,39 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, ArrayLike
 
-from hwopt.jaxprs.derivatives import RULES, pulled_back
-from hwopt.jaxprs.dies_made import OPERATIONS
-from hwopt.jaxprs.known_numbers import NUMBERS
-from hwopt.jaxprs.straight_line import straight_line
+from hwopt.trace.constant_folding import NUMBERS
+from hwopt.trace.derivatives import RULES, value_and_gradient
+from hwopt.trace.scalar_program import scalar_program
+from hwopt.trace.yield_primitive import OPERATIONS
 
 RISES, FALLS, EITHER, FIXED = 1, -1, 0, 2
 """What a function does as an argument grows; of `EITHER` it is only known that it is least, and most, at an end; a `FIXED` one has
 a single value in every box."""
 
-MONOTONE: dict[str, "Monotone"] = {}
+MONOTONE: dict[str, "MonotonePrimitive"] = {}
 """All such functions, by the name of their operation."""
 
 
-class Floor(NamedTuple):
+class LowerEnvelope(NamedTuple):
     """A function that another one is nowhere below, of products of powers of that one's arguments.
 
     It rises in the first two of these products: where both grow, the other function passes a level, which bounds the two together.
     """
 
-    function: "Monotone"  # of the products
+    function: "MonotonePrimitive"  # of the products
     products: tuple[Mapping[int, float], ...]  # exponents, by the number of the argument
 
 
-class Monotone:
+class MonotonePrimitive:
     """A function of scalars as an operation.
 
     **Arguments:** `name` of the operation; `function` of arrays of one shape, element by element; `ways`: for each argument what
     the function does as it grows, which nothing here checks; `floor` of it, where a programme is to know one.
     """
 
-    def __init__(self, name: str, function: Callable[..., Array], ways: tuple[int, ...], floor: Floor | None = None):
+    def __init__(
+        self, name: str, function: Callable[..., Array], ways: tuple[int, ...], floor: LowerEnvelope | None = None
+    ):
         self.name, self.function, self.ways, self.floor = name, function, ways, floor
         self.primitive = Primitive(name)
         self.primitive.def_impl(jax.jit(function))
@@ -70,7 +72,7 @@ class Monotone:
     @cached_property
     def _line(self) -> Any:
         """The function as scalar operations."""
-        return straight_line(lambda values: self.function(*values), len(self.ways))
+        return scalar_program(lambda values: self.function(*values), len(self.ways))
 
     def on_numbers(self, *arguments: Any) -> np.ndarray:
         """The same in NumPy, arrays of any shapes that go together."""
@@ -80,7 +82,7 @@ class Monotone:
 
     def slopes(self, *arguments: float) -> np.ndarray:
         """Derivatives by all arguments at a point."""
-        return pulled_back(self._line, arguments, [0])[1][0]
+        return value_and_gradient(self._line, arguments, [0])[1][0]
 
     def least(self, *ends: Any) -> np.ndarray:
         """Its least value over boxes. **Arguments:** lower ends of all arguments, then upper ones."""

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hwopt.jaxprs.known_numbers import NUMBERS, PLAIN
+from hwopt.trace.constant_folding import NUMBERS, PLAIN
 
 
-class Step(NamedTuple):
+class NumpyStep(NamedTuple):
     """One operation."""
 
     function: Callable[..., np.ndarray]
@@ -25,12 +25,12 @@ class Step(NamedTuple):
     place: int  # of its result
 
 
-class Steps(NamedTuple):
+class NumpyProgram(NamedTuple):
     """Operations in order, and the places of their columns: of inputs, then of constants, then of results."""
 
     constants: list[np.ndarray]
     results: int  # places of results, each taken by one after the other
-    steps: list[Step]
+    steps: list[NumpyStep]
     outputs: list[int]
 
     def __call__(self, columns: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -42,7 +42,9 @@ class Steps(NamedTuple):
         return [values[place] for place in self.outputs]
 
 
-def steps_of(inputs: Sequence[Any], operations: Sequence[Any], outputs: Sequence[Any], other: Callable) -> Steps:
+def numpy_program(
+    inputs: Sequence[Any], operations: Sequence[Any], outputs: Sequence[Any], other: Callable
+) -> NumpyProgram:
     """Symbols as steps. **Arguments:** `other`: what gives an operation that is not in `NUMBERS` its function."""
     place = {id(each): i for i, each in enumerate(inputs)}
     made = {id(each) for each in operations}
@@ -62,8 +64,8 @@ def steps_of(inputs: Sequence[Any], operations: Sequence[Any], outputs: Sequence
             free.append(end)
             end += 1
         place[id(symbol)] = free.pop()
-        steps.append(Step(_function(symbol) or other(symbol), _picked(arguments), place[id(symbol)]))
-    return Steps(constants, end - first, steps, [place[id(each)] for each in outputs])
+        steps.append(NumpyStep(_function(symbol) or other(symbol), _picked(arguments), place[id(symbol)]))
+    return NumpyProgram(constants, end - first, steps, [place[id(each)] for each in outputs])
 
 
 def _function(symbol: Any) -> Callable[..., np.ndarray] | None:

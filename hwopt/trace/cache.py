@@ -39,10 +39,10 @@ from jax.extend.core import Primitive
 
 from hwopt import own_sources
 from hwopt.folders import private_folder
-from hwopt.jaxprs.dies_made import OPERATIONS
-from hwopt.jaxprs.known_numbers import NUMBERS
-from hwopt.jaxprs.origins import where_of
-from hwopt.jaxprs.straight_line import ELEMENTWISE, FUNCTIONS, StraightLine, Symbol, straightened
+from hwopt.trace.constant_folding import NUMBERS
+from hwopt.trace.scalar_program import ELEMENTWISE, FUNCTIONS, ScalarProgram, Symbol, jaxpr_to_scalar_program
+from hwopt.trace.source_info import source_location
+from hwopt.trace.yield_primitive import OPERATIONS
 
 OTHERS = frozenset({"numpy", "jax", "jaxlib", "equinox", "jaxtyping", "ml_dtypes", *sys.stdlib_module_names})
 """Packages whose functions a form may hold, their version being part of the name or their meaning settled."""
@@ -51,24 +51,24 @@ FORGOTTEN_S = 30 * 86400.0
 """Age at which what another version kept goes."""
 
 
-class Traced(NamedTuple):
+class TracedFunction(NamedTuple):
     """A function as scalar operations."""
 
-    line: StraightLine  # of the elements of its inputs' leaves, in order
+    line: ScalarProgram  # of the elements of its inputs' leaves, in order
     shapes: Any  # what it returns: `jax.ShapeDtypeStruct`s
 
-    def known(self, numbers: Sequence[float | None]) -> Traced:
+    def known(self, numbers: Sequence[float | None]) -> TracedFunction:
         """The same with its first inputs known, but for those that are None."""
-        return Traced(self.line.with_known(numbers), self.shapes)
+        return TracedFunction(self.line.with_known(numbers), self.shapes)
 
-    def only(self, part: Callable[[Any], Any]) -> Traced:
+    def only(self, part: Callable[[Any], Any]) -> TracedFunction:
         """The same returning a part of what it returns, with no operation that this does not need."""
         leaves, structure = jax.tree.flatten(self.shapes)
         ends = pairwise(np.cumsum([0, *(math.prod(each.shape) for each in leaves)]))
         places = [np.arange(i, j).reshape(each.shape) for (i, j), each in zip(ends, leaves, strict=True)]
         chosen = part(jax.tree.unflatten(structure, places))
         shapes = jax.tree.map(lambda place: jax.ShapeDtypeStruct(place.shape, np.float64), chosen)
-        return Traced(self.line.only([i for place in jax.tree.leaves(chosen) for i in place.ravel()]), shapes)
+        return TracedFunction(self.line.only([i for place in jax.tree.leaves(chosen) for i in place.ravel()]), shapes)
 
     def __call__(self, columns: Sequence[np.ndarray], count: int) -> Any:
         """What it returns at some points, each leaf with a leading axis (point, ...). **Arguments:** a column for each input."""
@@ -80,13 +80,13 @@ class Traced(NamedTuple):
         return jax.tree.unflatten(jax.tree.structure(self.shapes), leaves)
 
 
-def traced(function: Callable, *inputs: Any, key: Any = None) -> Traced:
+def cached_trace(function: Callable, *inputs: Any, key: Any = None) -> TracedFunction:
     """A pure function of float64 numbers as scalar operations, from disk where it is known.
 
     **Arguments:** `inputs`: pytrees of `jax.ShapeDtypeStruct`; `key`: what `function` depends on besides them, the function
     itself by default.
 
-    **Raises:** `NotStraight` where the function holds loops of unknown length, or places that depend on its inputs.
+    **Raises:** `NotScalarArithmetic` where the function holds loops of unknown length, or places that depend on its inputs.
     """
     path = _path((getattr(function, "__qualname__", type(function).__qualname__), key or function, inputs))
     if path is not None:
@@ -94,19 +94,19 @@ def traced(function: Callable, *inputs: Any, key: Any = None) -> Traced:
             return _read(path, _count(inputs))
     with jax.enable_x64(True):
         closed, shapes = jax.make_jaxpr(function, return_shape=True)(*inputs)
-    result = Traced(straightened(closed, ()), shapes)
+    result = TracedFunction(jaxpr_to_scalar_program(closed, ()), shapes)
     if path is not None:
         with contextlib.suppress(OSError, TypeError, KeyError, AttributeError):  # cannot be written
             _write(path, json.dumps(_packed(result), separators=(",", ":")).encode())
     return result
 
 
-def estimated(function: Callable, *inputs: Any) -> Any:
+def evaluate_in_numpy(function: Callable, *inputs: Any) -> Any:
     """`function(*inputs)` in NumPy and float64, compiled by nobody; leaves are NumPy arrays."""
-    return jax.tree.map(lambda leaf: leaf[0], estimated_rows(function, inputs, ()))
+    return jax.tree.map(lambda leaf: leaf[0], evaluate_rows_in_numpy(function, inputs, ()))
 
 
-def estimated_rows(function: Callable, same: tuple, varied: tuple) -> Any:
+def evaluate_rows_in_numpy(function: Callable, same: tuple, varied: tuple) -> Any:
     """`function(*same, *varied)` in NumPy and float64 at many points; leaves are NumPy arrays (row, ...).
 
     **Arguments:** `same`: inputs of all rows; `varied`: inputs whose leaves, numbers to the function, are columns (row,).
@@ -121,9 +121,11 @@ def estimated_rows(function: Callable, same: tuple, varied: tuple) -> Any:
 
 
 @functools.lru_cache(maxsize=4)
-def _of_form(function: Callable, tree: Any, shapes: tuple[tuple[int, ...], ...]) -> Traced:
+def _of_form(function: Callable, tree: Any, shapes: tuple[tuple[int, ...], ...]) -> TracedFunction:
     """A function of inputs of one form, of the last few of this process."""
-    return traced(function, *jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(each, np.float64) for each in shapes]))
+    return cached_trace(
+        function, *jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(each, np.float64) for each in shapes])
+    )
 
 
 # Names.
@@ -179,7 +181,7 @@ def _sealed(path: Path, content: bytes) -> bytes:
     return hashlib.sha256(path.name.encode() + content).hexdigest().encode() + b"\n" + content
 
 
-def _read(path: Path, count: int) -> Traced:
+def _read(path: Path, count: int) -> TracedFunction:
     """Return the trace in a file. **Arguments:** `count`: number of scalar inputs of its function.
 
     **Raises:** an `Exception` of any class where the file is not as it was written.
@@ -227,7 +229,7 @@ _NESTS = {each.__name__: each for each in (tuple, list, dict, OrderedDict)}
 """Container types by name; dictionaries are written as their items."""
 
 
-def _packed(what: Traced) -> dict[str, Any]:
+def _packed(what: TracedFunction) -> dict[str, Any]:
     """Return a trace as plain data. Arguments of operations are indices into numbers, inputs and operations, in this order.
 
     **Raises:** `TypeError`, `KeyError` or `AttributeError` where something cannot be written.
@@ -245,7 +247,7 @@ def _packed(what: Traced) -> dict[str, Any]:
             each.name not in FUNCTIONS and each.primitive is not _PRIMITIVES[each.name]
         ):
             raise TypeError(f"operation '{each.name}' cannot be written")
-        row = rows.setdefault((each.name, params, where_of(each.origin)), len(rows))
+        row = rows.setdefault((each.name, params, source_location(each.origin)), len(rows))
         operations.append((row, *(place[id(argument)] for argument in each.arguments)))
     shapes = _plain(what.shapes)
     if jax.tree.structure(_built(shapes)) != jax.tree.structure(what.shapes):
@@ -260,7 +262,7 @@ def _packed(what: Traced) -> dict[str, Any]:
     }
 
 
-def _unpacked(packed: dict[str, Any], count: int) -> Traced:
+def _unpacked(packed: dict[str, Any], count: int) -> TracedFunction:
     """Return the trace that `_packed` wrote, after a test run. **Arguments:** `count`: number of scalar inputs.
 
     **Raises:** an `Exception` of any class where the data is not such a trace.
@@ -277,7 +279,7 @@ def _unpacked(packed: dict[str, Any], count: int) -> Traced:
         name, primitive, params, origin = rows[row]
         elements.append(Symbol(name, tuple([elements[i] for i in places]), primitive, params, origin))
     outputs = tuple([elements[i] for i in packed["outputs"]])
-    found = Traced(StraightLine(inputs, tuple(elements[before:]), outputs), _built(packed["shapes"]))
+    found = TracedFunction(ScalarProgram(inputs, tuple(elements[before:]), outputs), _built(packed["shapes"]))
     if packed["inputs"] != count or len(outputs) != _count(found.shapes):
         raise ValueError("these are the operations of another function")
     found.line.on_numbers(*[np.ones(1)] * count)

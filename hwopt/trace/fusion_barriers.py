@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hwopt.jaxprs.straight_line import Symbol
+    from hwopt.trace.scalar_program import Symbol
 
 COST = {"div": 8, "exp": 8, "log": 24, "sqrt": 12, "pow": 32, "dies_made": 4000}
 """Additions that take as long as an operation, on columns in cache (jax 0.10.1 with 512 bits; no use of it is exact);
@@ -21,7 +21,7 @@ AGAIN = 16
 """What is worth to be computed again, in additions, rather than to be written and read."""
 
 
-def columns(operations: Sequence[Symbol], outputs: Sequence[Any]) -> frozenset[int]:
+def materialized_columns(operations: Sequence[Symbol], outputs: Sequence[Any]) -> frozenset[int]:
     """Operations whose results are columns, by `id`: the outputs, and what more than one loop would compute at some cost.
 
     **Arguments:** `operations` in order; `outputs`: some of them, inputs and numbers.

@@ -21,7 +21,7 @@ def _has(name: str, value: Any) -> bool:
     return True
 
 
-def known(options: dict[str, Any] | None) -> dict[str, Any] | None:
+def available_options(options: dict[str, Any] | None) -> dict[str, Any] | None:
     """The options that there are: they come and go with releases (jaxlib 0.12 has no `xla_cpu_use_fusion_emitters`), and change
     no result.
     """

@@ -16,18 +16,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from hwopt.jaxprs.straight_line import Element, Simplifier, StraightLine, Symbol, straight_line
+from hwopt.trace.scalar_program import Element, ScalarProgram, Simplifier, Symbol, scalar_program
 
 ONE = np.float64(1.0)
 
 
-def cheaper(line: StraightLine) -> StraightLine:
+def simplified(line: ScalarProgram) -> ScalarProgram:
     """The same functions with cheaper operations, of which no derivatives are taken any more."""
     divisors = Counter(id(each.arguments[1]) for each in line.operations if each.name == "div")
-    return line.again(_Cheaper(frozenset(each for each, count in divisors.items() if count > 1)))
+    return line.again(_CheaperOperations(frozenset(each for each, count in divisors.items() if count > 1)))
 
 
-class _Cheaper(Simplifier):
+class _CheaperOperations(Simplifier):
     """**Arguments:** `inverted`: symbols of the line that are to be inverted once, by `id`."""
 
     rules = Simplifier.rules | {
@@ -85,7 +85,7 @@ class _Cheaper(Simplifier):
         return self.simplified("exp", self.simplified("mul", self.simplified("log", a), b))
 
 
-def slopes(line: StraightLine, places: Sequence[int]) -> StraightLine:
+def slopes(line: ScalarProgram, places: Sequence[int]) -> ScalarProgram:
     """Derivatives of a line's only output by some of its inputs, as operations on all of its inputs: JAX's reverse mode."""
 
     def value(*x: Array) -> Any:
@@ -94,7 +94,7 @@ def slopes(line: StraightLine, places: Sequence[int]) -> StraightLine:
     def derivatives(x: Array) -> Array:
         return jnp.stack(jax.grad(value, tuple(places))(*(x[i] for i in range(len(line.inputs)))))
 
-    return straight_line(derivatives, len(line.inputs))
+    return scalar_program(derivatives, len(line.inputs))
 
 
 @jax.custom_jvp

@@ -19,7 +19,7 @@ _FORMS: dict[str, Callable[[Any], Any]] = {
 """Name of a primitive, or of a function with a derivative of its own -> the same in older operations."""
 
 
-def written_out(equation: Any) -> core.ClosedJaxpr | None:
+def expanded_primitive(equation: Any) -> core.ClosedJaxpr | None:
     """The operations that an equation stands for; None where it stands for itself."""
     name = equation.primitive.name
     if name == "custom_jvp_call":

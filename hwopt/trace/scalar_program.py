@@ -23,17 +23,17 @@ import numpy as np
 from jax.extend import core
 from jaxtyping import Array
 
-from hwopt.jaxprs import loops
-from hwopt.jaxprs.arrays import objects
-from hwopt.jaxprs.in_numpy import Steps, steps_of
-from hwopt.jaxprs.interpreter import Interpreter, Origin
-from hwopt.jaxprs.known_numbers import NUMBERS, on_numbers
+from hwopt.trace import fusion_barriers
+from hwopt.trace.arrays import objects
+from hwopt.trace.constant_folding import NUMBERS, on_numbers
+from hwopt.trace.interpreter import Interpreter, Origin
+from hwopt.trace.numpy_executor import NumpyProgram, numpy_program
 
 SAFE = (1e-30, 1e30)
 """Products of constants are worked out ahead where they stay within these sizes, so that float32 holds them."""
 
 
-class NotStraight(ValueError):
+class NotScalarArithmetic(ValueError):
     """An operation that is no scalar arithmetic, such as a loop whose length depends on its values."""
 
 
@@ -56,7 +56,7 @@ Element = Any
 
 
 @dataclass(frozen=True)
-class StraightLine:
+class ScalarProgram:
     """Scalar operations in order, from inputs to outputs."""
 
     inputs: tuple[Symbol, ...]
@@ -66,7 +66,7 @@ class StraightLine:
     def __call__(self, *columns: Array) -> list[Array]:
         """The outputs for columns of inputs, all of one shape and dtype; outputs that no input reaches are scalars.
 
-        Barriers stand where loops are to end (`loops.columns`); compilers that remove them first see none.
+        Barriers stand where loops are to end (`fusion_barriers.columns`); compilers that remove them first see none.
         """
         return self.by({}, *columns)
 
@@ -84,74 +84,74 @@ class StraightLine:
 
     @cached_property
     def _columns(self) -> frozenset[int]:
-        return loops.columns(self.operations, self.outputs)
+        return fusion_barriers.materialized_columns(self.operations, self.outputs)
 
     def on_numbers(self, *columns: np.ndarray) -> list[np.ndarray]:
         """The same in NumPy and float64, compiled by nobody: for a few columns, and to check the compiled ones."""
         return self._in_numpy([np.asarray(x, np.float64) for _, x in zip(self.inputs, columns, strict=True)])
 
     @cached_property
-    def _in_numpy(self) -> Steps:
-        return steps_of(self.inputs, self.operations, self.outputs, _by_jax)
+    def _in_numpy(self) -> NumpyProgram:
+        return numpy_program(self.inputs, self.operations, self.outputs, _by_jax)
 
     @cached_property
-    def whole(self) -> StraightLine:
+    def whole(self) -> ScalarProgram:
         """The same returning what every input and every operation is."""
-        return StraightLine(self.inputs, self.operations, (*self.inputs, *self.operations))
+        return ScalarProgram(self.inputs, self.operations, (*self.inputs, *self.operations))
 
-    def with_known(self, numbers: Sequence[float | None]) -> StraightLine:
+    def with_known(self, numbers: Sequence[float | None]) -> ScalarProgram:
         """The same with its first inputs known, but for those that are None, and what follows from them alone worked out."""
         free = _inputs(len(self.inputs) - sum(each is not None for each in numbers))
         left = iter(free)
         known = [next(left) if each is None else np.float64(each) for each in numbers]
-        return self.of(StraightLine(free, (), (*known, *left)))
+        return self.of(ScalarProgram(free, (), (*known, *left)))
 
-    def of(self, inner: StraightLine) -> StraightLine:
+    def of(self, inner: ScalarProgram) -> ScalarProgram:
         """The same of what another one returns."""
         return self.again(Simplifier(), inner)
 
-    def again(self, simplifier: Simplifier, inner: StraightLine | None = None) -> StraightLine:
+    def again(self, simplifier: Simplifier, inner: ScalarProgram | None = None) -> ScalarProgram:
         """The same, its operations built once more. **Arguments:** `inner`: what returns its inputs."""
         if inner is None:
             free = _inputs(len(self.inputs))
-            inner = StraightLine(free, (), free)
+            inner = ScalarProgram(free, (), free)
         results: dict[int, Element] = dict(zip(map(id, self.inputs), inner.outputs, strict=True))
         value = lambda element: results[id(element)] if isinstance(element, Symbol) else element
         with np.errstate(all="ignore"):
             for symbol in self.operations:
                 results[id(symbol)] = simplifier.again(symbol, tuple(map(value, symbol.arguments)))
         outputs = tuple(map(value, self.outputs))
-        return StraightLine(inner.inputs, _ordered(outputs), outputs)
+        return ScalarProgram(inner.inputs, _ordered(outputs), outputs)
 
-    def beside(self, *others: StraightLine) -> StraightLine:
+    def beside(self, *others: ScalarProgram) -> ScalarProgram:
         """Outputs of several, one after the other, of the same inputs; operations that are equal are one."""
-        simplifier, same = Simplifier(), StraightLine(self.inputs, (), self.inputs)
+        simplifier, same = Simplifier(), ScalarProgram(self.inputs, (), self.inputs)
         outputs = tuple(element for each in (self, *others) for element in each.again(simplifier, same).outputs)
-        return StraightLine(self.inputs, _ordered(outputs), outputs)
+        return ScalarProgram(self.inputs, _ordered(outputs), outputs)
 
-    def only(self, outputs: Sequence[int]) -> StraightLine:
+    def only(self, outputs: Sequence[int]) -> ScalarProgram:
         """The same with some of its outputs, and what these need."""
         chosen = tuple(self.outputs[i] for i in outputs)
-        return StraightLine(self.inputs, _ordered(chosen), chosen)
+        return ScalarProgram(self.inputs, _ordered(chosen), chosen)
 
 
-def straight_line(function: Callable[[Array], Any], count: int) -> StraightLine:
+def scalar_program(function: Callable[[Array], Any], count: int) -> ScalarProgram:
     """A function of a vector of numbers as scalar operations.
 
     **Arguments:** `function` of an array (`count`,), traced once in float64; everything it closes over is a constant.
 
     **Returns:** the operations; outputs are the elements of the function's leaves in order.
 
-    **Raises:** `NotStraight` where the function holds loops of unknown length, or places that depend on its input.
+    **Raises:** `NotScalarArithmetic` where the function holds loops of unknown length, or places that depend on its input.
     """
     with jax.enable_x64(True):
         closed = jax.make_jaxpr(function)(np.zeros(count))
-    return straightened(closed, ())
+    return jaxpr_to_scalar_program(closed, ())
 
 
-def straightened(
+def jaxpr_to_scalar_program(
     closed: core.ClosedJaxpr, constants: Sequence[np.ndarray], wanted: Sequence[bool] | None = None
-) -> StraightLine:
+) -> ScalarProgram:
     """A jaxpr in float64 as scalar operations.
 
     **Arguments:** `constants`: values of the first inputs; the elements of all others are what the operations begin with;
@@ -159,7 +159,7 @@ def straightened(
 
     **Returns:** the operations; outputs are the elements of the jaxpr's outputs in order, None where not wanted.
 
-    **Raises:** as `straight_line`.
+    **Raises:** as `scalar_program`.
     """
     shapes = [aval.shape for aval in closed.in_avals[len(constants) :]]
     ends = np.cumsum([0, *(math.prod(shape) for shape in shapes)])
@@ -174,7 +174,7 @@ def straightened(
             for value in values
             for element in ((None,) if value is None else simplifier.as_objects(value).ravel())
         )
-    return StraightLine(inputs, _ordered(outputs), outputs)
+    return ScalarProgram(inputs, _ordered(outputs), outputs)
 
 
 def _inputs(count: int) -> tuple[Symbol, ...]:
@@ -254,7 +254,7 @@ class Simplifier(Interpreter):
         self.known: dict[Any, Symbol] = {}
 
     def unreadable(self, why: str = "") -> Exception:
-        return NotStraight(why or f"operation '{self.origin[0].primitive.name}' is no scalar arithmetic")
+        return NotScalarArithmetic(why or f"operation '{self.origin[0].primitive.name}' is no scalar arithmetic")
 
     def lifted(self, value: np.ndarray) -> np.generic:
         return value[0]

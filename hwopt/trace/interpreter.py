@@ -13,9 +13,9 @@ import jax
 import numpy as np
 from jax.extend import core
 
-from hwopt.jaxprs.arrays import MOVES, Unknown, is_known, known_constant, moved, objects, shape_of, taken
-from hwopt.jaxprs.known_numbers import NUMBERS, on_numbers
-from hwopt.jaxprs.written_out import written_out
+from hwopt.trace.arrays import MOVES, Unknown, is_known, known_constant, moved, objects, shape_of, taken
+from hwopt.trace.constant_folding import NUMBERS, on_numbers
+from hwopt.trace.primitive_compat import expanded_primitive
 
 Origin = tuple[Any, ...]
 """An equation and, innermost first, the calls it is in."""
@@ -243,7 +243,7 @@ def _needed(jaxpr: core.Jaxpr, wanted: tuple[bool, ...]) -> tuple[list[bool], li
 
 def _called(equation: Any) -> core.ClosedJaxpr | None:
     """The function that an equation only calls, if that is what it does, or the operations that it stands for."""
-    if (form := written_out(equation)) is not None:
+    if (form := expanded_primitive(equation)) is not None:
         return form
     if equation.primitive.name in _CALLS:
         for name in ("jaxpr", "call_jaxpr", "fun_jaxpr"):

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from hwopt.jaxprs import dies_made
-from hwopt.jaxprs.known_numbers import NUMBERS
-from hwopt.jaxprs.straight_line import NotStraight, StraightLine, Symbol
+from hwopt.trace import yield_primitive
+from hwopt.trace.constant_folding import NUMBERS
+from hwopt.trace.scalar_program import NotScalarArithmetic, ScalarProgram, Symbol
 
 Rule = Callable[..., tuple[Any, ...]]
 """Of cotangents (output,), the result and the arguments: cotangents of the arguments, None where nothing is passed back."""
@@ -67,7 +67,7 @@ RULES: dict[str, Rule] = {
     "tan": lambda g, r, a: (g * (1.0 + r * r),),
     "atan2": lambda g, r, a, b: (g * (b / (a * a + b * b)), g * (-a / (a * a + b * b))),
     "erf": lambda g, r, a: (g * (_OF_ERF * np.exp(-a * a)),),
-    "dies_made": lambda g, r, *arguments: tuple(g * (r * slope) for slope in dies_made.slopes(*arguments)),
+    "dies_made": lambda g, r, *arguments: tuple(g * (r * slope) for slope in yield_primitive.slopes(*arguments)),
     "erfc": lambda g, r, a: (g * (-_OF_ERF * np.exp(-a * a)),),
 }  # fmt: skip
 """Operations without parameters."""
@@ -79,7 +79,9 @@ FLAT = frozenset({
 """Operations that pass nothing back: steps, truth values and whole numbers, and what is told to."""
 
 
-def pulled_back(line: StraightLine, point: Sequence[float], outputs: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+def value_and_gradient(
+    line: ScalarProgram, point: Sequence[float], outputs: Sequence[int]
+) -> tuple[np.ndarray, np.ndarray]:
     """Outputs of a line at a point, and their derivatives by every input.
 
     Where more than two tie for a maximum, their shares follow the order in which they are compared.
@@ -88,7 +90,7 @@ def pulled_back(line: StraightLine, point: Sequence[float], outputs: Sequence[in
 
     **Returns:** values (output,) and derivatives (output, input).
 
-    **Raises:** `NotStraight` for an operation without a rule here.
+    **Raises:** `NotScalarArithmetic` for an operation without a rule here.
     """
     chosen = [line.outputs[place] for place in outputs]
     results = _results(line, point)
@@ -111,7 +113,7 @@ def pulled_back(line: StraightLine, point: Sequence[float], outputs: Sequence[in
     return np.array([float(value(each)) for each in chosen]), np.stack(slopes, axis=1)
 
 
-def _results(line: StraightLine, point: Sequence[float]) -> dict[int, Any]:
+def _results(line: ScalarProgram, point: Sequence[float]) -> dict[int, Any]:
     """What every input and operation is at a point, a scalar."""
     symbols = (*line.inputs, *line.operations)
     columns = line.whole.on_numbers(*[np.full(1, x) for x in point])
@@ -123,5 +125,5 @@ def _rule(symbol: Symbol) -> Rule:
         exponent = dict(symbol.params)["y"]
         return lambda g, r, a: (g * (exponent * a ** (exponent - 1.0)),)
     if symbol.name not in RULES:
-        raise NotStraight(f"operation '{symbol.name}' has no derivative here")
+        raise NotScalarArithmetic(f"operation '{symbol.name}' has no derivative here")
     return RULES[symbol.name]
