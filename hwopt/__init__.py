@@ -18,31 +18,31 @@ if TYPE_CHECKING:
     from hwopt.model.report import ServingReport as ServingReport
     from hwopt.model.report import TrainingReport as TrainingReport
     from hwopt.model.report import TrainServeReport as TrainServeReport
-    from hwopt.optim.optimize import optimize as optimize
-    from hwopt.optim.options import AcceleratorOptions as AcceleratorOptions
-    from hwopt.optim.options import BindingOptions as BindingOptions
-    from hwopt.optim.options import ConfidenceOptions as ConfidenceOptions
-    from hwopt.optim.options import ElasticOptions as ElasticOptions
-    from hwopt.optim.options import FleetOptions as FleetOptions
-    from hwopt.optim.options import HeuristicOptions as HeuristicOptions
-    from hwopt.optim.options import InteriorPointOptions as InteriorPointOptions
-    from hwopt.optim.options import LocalOptions as LocalOptions
-    from hwopt.optim.options import PortfolioOptions as PortfolioOptions
-    from hwopt.optim.options import PriceOptions as PriceOptions
-    from hwopt.optim.options import RefinementOptions as RefinementOptions
-    from hwopt.optim.options import ReformulationOptions as ReformulationOptions
-    from hwopt.optim.options import RepairOptions as RepairOptions
-    from hwopt.optim.options import ReplayOptions as ReplayOptions
-    from hwopt.optim.options import SearchOptions as SearchOptions
-    from hwopt.optim.options import SensitivityOptions as SensitivityOptions
-    from hwopt.optim.options import SweepOptions as SweepOptions
-    from hwopt.optim.options import TreeOptions as TreeOptions
-    from hwopt.optim.plan_search import best_plan as best_plan
-    from hwopt.optim.plan_search import every_split as every_split
-    from hwopt.optim.plan_table import PlanSearch as PlanSearch
-    from hwopt.optim.solution import Outcome as Outcome
-    from hwopt.optim.solution import Solution as Solution
+    from hwopt.planning.plan_search import best_plan as best_plan
+    from hwopt.planning.plan_search import every_split as every_split
+    from hwopt.planning.plan_table import PlanSearch as PlanSearch
     from hwopt.registry import objective as objective
+    from hwopt.solver.optimize import optimize as optimize
+    from hwopt.solver.options import AcceleratorOptions as AcceleratorOptions
+    from hwopt.solver.options import BindingOptions as BindingOptions
+    from hwopt.solver.options import ConfidenceOptions as ConfidenceOptions
+    from hwopt.solver.options import ElasticOptions as ElasticOptions
+    from hwopt.solver.options import FleetOptions as FleetOptions
+    from hwopt.solver.options import HeuristicOptions as HeuristicOptions
+    from hwopt.solver.options import InteriorPointOptions as InteriorPointOptions
+    from hwopt.solver.options import LocalOptions as LocalOptions
+    from hwopt.solver.options import PortfolioOptions as PortfolioOptions
+    from hwopt.solver.options import PriceOptions as PriceOptions
+    from hwopt.solver.options import RefinementOptions as RefinementOptions
+    from hwopt.solver.options import ReformulationOptions as ReformulationOptions
+    from hwopt.solver.options import RepairOptions as RepairOptions
+    from hwopt.solver.options import ReplayOptions as ReplayOptions
+    from hwopt.solver.options import SearchOptions as SearchOptions
+    from hwopt.solver.options import SensitivityOptions as SensitivityOptions
+    from hwopt.solver.options import SweepOptions as SweepOptions
+    from hwopt.solver.options import TreeOptions as TreeOptions
+    from hwopt.solver.solution import Outcome as Outcome
+    from hwopt.solver.solution import Solution as Solution
     from hwopt.study.blueprint import Check as Check
     from hwopt.study.blueprint import check as check
     from hwopt.study.comparison import compare as compare
@@ -64,37 +64,37 @@ __version__ = "0.2.0"
 
 # Names, not import statements: nothing is imported before it is used, and no room can reach another through this one.
 _WHERE = {
-    "AcceleratorOptions": "hwopt.optim.options",
-    "BindingOptions": "hwopt.optim.options",
+    "AcceleratorOptions": "hwopt.solver.options",
+    "BindingOptions": "hwopt.solver.options",
     "Check": "hwopt.study.blueprint",
-    "ConfidenceOptions": "hwopt.optim.options",
-    "ElasticOptions": "hwopt.optim.options",
+    "ConfidenceOptions": "hwopt.solver.options",
+    "ElasticOptions": "hwopt.solver.options",
     "FitOptions": "hwopt.evidence.calibration.options",
-    "FleetOptions": "hwopt.optim.options",
-    "HeuristicOptions": "hwopt.optim.options",
-    "InteriorPointOptions": "hwopt.optim.options",
-    "LocalOptions": "hwopt.optim.options",
-    "Outcome": "hwopt.optim.solution",
-    "PlanSearch": "hwopt.optim.plan_table",
-    "PortfolioOptions": "hwopt.optim.options",
-    "PriceOptions": "hwopt.optim.options",
+    "FleetOptions": "hwopt.solver.options",
+    "HeuristicOptions": "hwopt.solver.options",
+    "InteriorPointOptions": "hwopt.solver.options",
+    "LocalOptions": "hwopt.solver.options",
+    "Outcome": "hwopt.solver.solution",
+    "PlanSearch": "hwopt.planning.plan_table",
+    "PortfolioOptions": "hwopt.solver.options",
+    "PriceOptions": "hwopt.solver.options",
     "Problem": "hwopt.design.problem",
-    "RefinementOptions": "hwopt.optim.options",
-    "ReformulationOptions": "hwopt.optim.options",
-    "RepairOptions": "hwopt.optim.options",
-    "ReplayOptions": "hwopt.optim.options",
+    "RefinementOptions": "hwopt.solver.options",
+    "ReformulationOptions": "hwopt.solver.options",
+    "RepairOptions": "hwopt.solver.options",
+    "ReplayOptions": "hwopt.solver.options",
     "Report": "hwopt.model.report",
-    "SearchOptions": "hwopt.optim.options",
+    "SearchOptions": "hwopt.solver.options",
     "Sensitivity": "hwopt.study.sensitivity",
-    "SensitivityOptions": "hwopt.optim.options",
+    "SensitivityOptions": "hwopt.solver.options",
     "ServingReport": "hwopt.model.report",
-    "Solution": "hwopt.optim.solution",
-    "SweepOptions": "hwopt.optim.options",
+    "Solution": "hwopt.solver.solution",
+    "SweepOptions": "hwopt.solver.options",
     "TrainServeReport": "hwopt.model.report",
     "TrainingReport": "hwopt.model.report",
-    "TreeOptions": "hwopt.optim.options",
+    "TreeOptions": "hwopt.solver.options",
     "UserError": "hwopt.errors",
-    "best_plan": "hwopt.optim.plan_search",
+    "best_plan": "hwopt.planning.plan_search",
     "calibrate": "hwopt.evidence.calibration",
     "catalog": "hwopt",
     "check": "hwopt.study.blueprint",
@@ -103,13 +103,13 @@ _WHERE = {
     "deploy": "hwopt.study.deploy",
     "elasticities": "hwopt.study.sensitivity",
     "estimate": "hwopt.model.estimate",
-    "every_split": "hwopt.optim.plan_search",
+    "every_split": "hwopt.planning.plan_search",
     "fabrics": "hwopt.study.fabrics",
     "fleet": "hwopt.study.fleet",
     "frontier": "hwopt.study.frontier",
     "invest": "hwopt.study.invest",
     "objective": "hwopt.registry",
-    "optimize": "hwopt.optim.optimize",
+    "optimize": "hwopt.solver.optimize",
     "regret": "hwopt.study.confidence",
     "scale": "hwopt.study.scaling",
     "sensitivity": "hwopt.study.sensitivity",

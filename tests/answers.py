@@ -15,12 +15,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from hwopt.optim.options import SEARCH, SearchOptions
+from hwopt.solver.options import SEARCH, SearchOptions
 
 SEARCHES = ("certified", "certified_choice", "certified_portfolio")
 """What `hwopt.optimize` hands a question to, in its module."""
 
-optimize = importlib.import_module("hwopt.optim.optimize")
+optimize = importlib.import_module("hwopt.solver.optimize")
 
 ANSWERS: dict[tuple, Any] = {}
 

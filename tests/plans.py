@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import hwopt.study.sensitivity
-from hwopt.optim import plan_search
+from hwopt.planning import plan_search
 from tests import answers
 from tests.answers import content
 
@@ -16,7 +16,7 @@ FOUND: dict[tuple, Any] = {}
 
 @pytest.fixture
 def plans_once(monkeypatch):
-    """Remember `best_plan` and `ranked_ways`. Tests of the search itself leave this fixture out."""
+    """Remember `best_plan` and `ranked_splits`. Tests of the search itself leave this fixture out."""
     for name in ("best_plan", "ranked_ways"):
         monkeypatch.setattr(plan_search, name, _once(getattr(plan_search, name), content))
 

@@ -36,7 +36,7 @@ TESTS_OF = {
     "hwopt/convex": SOLVER,
     "hwopt/integers": SOLVER,
     "hwopt/design": SOLVER,
-    "hwopt/optim": SOLVER,
+    "hwopt/solver": SOLVER,
     "hwopt/study": ("tests/unit/study", "tests/property/test_sweeps.py"),
     "hwopt/evidence": ("tests/unit/evidence", "tests/validation", "tests/results"),
     "hwopt/report": SCREENS,

@@ -15,7 +15,7 @@ from hwopt.cli.cluster_flags import CLUSTER, DECODE_CHIP
 from hwopt.cli.kinds import TEXT
 from hwopt.design.choices import Chosen, every_choice, named_values, refusal, refuse_strange
 from hwopt.errors import UserError, suggest
-from hwopt.optim.solution import Branch, Fate
+from hwopt.solver.solution import Branch, BranchOutcome
 
 MOST_CLUSTERS = 512
 """Combinations of choices: seconds each."""
@@ -43,15 +43,19 @@ def best_of_clusters(
     answers = []
     for (chosen, asked), why in zip(clusters, refused, strict=True):
         if why:
-            rows.append(Branch(chosen, Fate.refused, None, None, why))
+            rows.append(Branch(chosen, BranchOutcome.refused, None, None, why))
             continue
         work, search = searched(asked)
         value = search.best.objective if search.feasible else None
         answers.append((math.inf if value is None else value, len(rows), asked, work, search))
-        rows.append(Branch(chosen, Fate.infeasible if value is None else Fate.beaten, value, search.lower_bound))
+        rows.append(
+            Branch(
+                chosen, BranchOutcome.infeasible if value is None else BranchOutcome.beaten, value, search.lower_bound
+            )
+        )
     _, at, asked, work, search = min(answers, key=lambda each: each[:2])
     if search.feasible:
-        rows[at] = replace(rows[at], fate=Fate.best)
+        rows[at] = replace(rows[at], fate=BranchOutcome.best)
     return asked, work, search, sorted(rows, key=lambda row: row.rank)
 
 

@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
 
     work = work_of(options, FLAGS)
     from hwopt.model.estimate import estimate
-    from hwopt.optim.plan_search import best_plan
+    from hwopt.planning.plan_search import best_plan
     from hwopt.report.backup import backup_document, backup_lines
     from hwopt.report.day import day_document, day_lines
     from hwopt.report.documents import report_document

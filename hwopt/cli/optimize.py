@@ -62,11 +62,11 @@ def run(options: argparse.Namespace) -> int:
     path = page_path(options)
     _check_export(options, objective)
     from hwopt.evidence.intervals import question_interval
-    from hwopt.optim.deadline import Deadline
-    from hwopt.optim.optimize import optimize
-    from hwopt.optim.options import SEARCH
     from hwopt.report.documents import solution_document
     from hwopt.report.screens import solution_screen
+    from hwopt.solver.deadline import Deadline
+    from hwopt.solver.optimize import optimize
+    from hwopt.solver.options import SEARCH
     from hwopt.study.parts import LOOKED_AT, alternatives, parts_price
 
     if options.vary:
@@ -96,7 +96,7 @@ def run(options: argparse.Namespace) -> int:
         _show_export(options, objective, solution)
         return 0
     if options.one_sided_prices and solution.certificate.gap is not None:
-        from hwopt.optim.budget_prices import with_one_sided_prices
+        from hwopt.solver.budget_prices import with_one_sided_prices
 
         solution = with_one_sided_prices(solution, deadline=deadline)
     plain = options.confidence is None and not options.vary
@@ -150,7 +150,7 @@ def _chips(objective: Any) -> tuple[str, ...]:
 def _show_export(options: argparse.Namespace, objective: Any, solution: Any) -> None:
     """Print the launch settings of the best design."""
     from hwopt import catalog
-    from hwopt.optim.plan_table import Candidate
+    from hwopt.planning.plan_table import PlanCandidate
 
     workload, cluster, plan = solution.inputs
     chips, count = _chips(objective), float(cluster.chips)
@@ -163,7 +163,9 @@ def _show_export(options: argparse.Namespace, objective: Any, solution: Any) -> 
     title = escape.line(f"{catalog.named(name)} on {of}, {objective.precision}")
     named = dict(zip(("chip", "decode_chip"), chips, strict=False))
     asked = lambda: {"workload": objective.workload, **named, "chips": round(count), "precision": objective.precision}
-    show_export(options, title, workload, name, [Candidate(plan, solution.report, solution.objective)], chips, asked)
+    show_export(
+        options, title, workload, name, [PlanCandidate(plan, solution.report, solution.objective)], chips, asked
+    )
 
 
 _OF_ONE = {
@@ -181,8 +183,8 @@ def _run_list(options: argparse.Namespace, objective: Any) -> int:
             raise UserError(
                 f"{flag} is about one question, not a list of them: leave it out, or name a member: --only NAME"
             )
-    from hwopt.optim.optimize import optimize
     from hwopt.report.portfolio import portfolio_document, portfolio_screen
+    from hwopt.solver.optimize import optimize
 
     solution = optimize(
         objective, progress=is_watched(options), seconds=max(options.began + options.seconds - time.monotonic(), _LEAST_S),

@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
 def searched(options: argparse.Namespace) -> tuple[Any, Any]:
     """The `Work` of the flags, and the `PlanSearch` of its best plan."""
     from hwopt import catalog
-    from hwopt.optim.plan_search import best_plan
+    from hwopt.planning.plan_search import best_plan
 
     work = work_asked(options, FLAGS)
     stated = {} if options.hold is None else catalog.parse_plan(options.hold)
@@ -82,7 +82,7 @@ def searched(options: argparse.Namespace) -> tuple[Any, Any]:
 
 def _show(options: argparse.Namespace, work: Any, search: Any, rows: Sequence[Any] = ()) -> int:
     """Print the best plan, and what became of each choice (`Branch`); the exit code."""
-    from hwopt.optim.plan_search import fitting_chips
+    from hwopt.planning.plan_search import fitting_chips
     from hwopt.report.choices_words import choice_lines, choices_document
     from hwopt.report.plans import plan_screen, plan_search_document
 

@@ -95,11 +95,11 @@ def _optimum(
 ) -> tuple[dict[str, Any], Callable[[], str], bool]:
     from hwopt.design.portfolio import listed
     from hwopt.evidence.intervals import question_interval
-    from hwopt.optim.portfolio_answer import evaluate_portfolio
-    from hwopt.optim.solution import evaluate_design
     from hwopt.report.documents import solution_document
     from hwopt.report.portfolio import portfolio_document, portfolio_screen
     from hwopt.report.screens import solution_screen
+    from hwopt.solver.portfolio.solution import evaluate_portfolio
+    from hwopt.solver.solution import evaluate_design
 
     question = asked_objective(asked)
     if unlike := chosen.keys() - vars(question).keys():

@@ -29,9 +29,9 @@ def run(options: argparse.Namespace) -> int:
     figure, objective = figure_path(options), asked_objective(options)
     check_choices(options)
     from hwopt.design.metrics import metric
-    from hwopt.optim.optimize import optimize
     from hwopt.report.choices_words import choice_lines, choices_document
     from hwopt.report.sensitivity import sensitivity_document, sensitivity_screen
+    from hwopt.solver.optimize import optimize
     from hwopt.study.sensitivity import NoOptimum, sensitivity
 
     how = {

@@ -20,13 +20,13 @@ MOST_PAIRS = 64
 
 def show_splits(options: argparse.Namespace, flags: Sequence[Flag]) -> int:
     """Print every way to share the chips, ranked; the exit code. **Arguments:** `flags` of the command."""
-    from hwopt.optim.plan_search import ranked_ways
+    from hwopt.planning.plan_search import ranked_splits
     from hwopt.report.plans import plan_screen
     from hwopt.report.splits import splits_document, splits_lines
 
     works, ways = _asked(options, flags)
     first = next(iter(works.values()))
-    search, splits = ranked_ways(first.workload, ways, options.objective, top(options), limits(options))
+    search, splits = ranked_splits(first.workload, ways, options.objective, top(options), limits(options))
     work = works[splits[0].way] if search.feasible else first
     if search.feasible and options.export is not None:
         ranked = [search.best, *search.alternatives]
@@ -46,23 +46,23 @@ def show_splits(options: argparse.Namespace, flags: Sequence[Flag]) -> int:
 
 def _asked(options: argparse.Namespace, flags: Sequence[Flag]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Works and ways by name: together on each chip that is named, then apart on each pair of them."""
-    from hwopt.optim.plan_search import Way
+    from hwopt.planning.plan_search import SplitOption
 
     if options.disaggregate:
         raise UserError("--splits tries two groups of chips too: leave out --disaggregate")
     prompts, answers = _candidates(options)
     works: dict[str, Any] = {}
-    ways: dict[str, Way] = {}
+    ways: dict[str, SplitOption] = {}
     named: list[str] = [*prompts, *(answers or [])]
     for chip in dict.fromkeys(named):
         work = works[f"{chip} together"] = _on(options, flags, chip, None)
-        ways[f"{chip} together"] = Way(work.cluster(options.chips), apart=False)
+        ways[f"{chip} together"] = SplitOption(work.cluster(options.chips), apart=False)
     pairs = [(chip, other) for chip in prompts for other in answers or [chip]]
     if len(pairs) > MOST_PAIRS:
         raise UserError(f"--splits: {len(pairs):,} pairs of chips are more than {MOST_PAIRS}: name fewer")
     for chip, other in pairs:
         work = works[f"{chip} apart {other}"] = _on(options, flags, chip, other)
-        ways[f"{chip} apart {other}"] = Way(work.cluster(options.chips), apart=True)
+        ways[f"{chip} apart {other}"] = SplitOption(work.cluster(options.chips), apart=True)
     return works, ways
 
 

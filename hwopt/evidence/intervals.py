@@ -25,7 +25,7 @@ from hwopt.catalog.chips import architecture
 from hwopt.catalog.load import read_toml
 from hwopt.catalog.names import data_root
 from hwopt.hardware.calibration import FAMILY, STACK
-from hwopt.optim.solution import Solution
+from hwopt.solver.solution import Solution
 from hwopt.types import PRECISIONS
 from hwopt.workload.operators import Operators
 from hwopt.workload.service import Service

@@ -4,8 +4,8 @@ import math
 from typing import Any
 
 from hwopt.model.report import FEASIBILITY_TOLERANCE
-from hwopt.optim.solution import BudgetUse, SidePrice
 from hwopt.report.parts import number
+from hwopt.solver.solution import BudgetUse, OneSidedPrice
 
 PRICED = 1e-4
 """Elasticities of budgets below are rounding."""
@@ -32,7 +32,7 @@ def status_of(budget: BudgetUse) -> str:
     return "not known" if math.isnan(budget.elasticity) else "not binding for this plan"
 
 
-def _within_certificate(side: SidePrice, budget: BudgetUse) -> bool:
+def _within_certificate(side: OneSidedPrice, budget: BudgetUse) -> bool:
     """Return whether the largest possible effect of moving a limit is within the certificate."""
     return side.high * abs(side.limit - budget.limit) <= CERTIFIED * side.lower_bound
 
@@ -71,7 +71,7 @@ def _sides_words(budget: BudgetUse) -> str:
     return f"{percent[0]} less {costs}, {percent[1]} more {_interval('saves', more, unit)}"
 
 
-def _interval(verb: str, price: SidePrice, unit: str) -> str:
+def _interval(verb: str, price: OneSidedPrice, unit: str) -> str:
     """The price of one side in words, its ends rounded outwards."""
     low, high = _rounded(price.low, math.floor), _rounded(price.high, math.ceil)
     if not price.resolved:
@@ -98,7 +98,7 @@ def one_sided_document(budget: BudgetUse) -> dict[str, Any] | None:
     return {side: _side(price) for side, price in zip(("tighter", "looser"), budget.one_sided, strict=True)}
 
 
-def _side(price: SidePrice) -> dict[str, Any]:
+def _side(price: OneSidedPrice) -> dict[str, Any]:
     return {
         "limit": price.limit,
         "low": number(price.low),

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from hwopt.optim.solution import Branch, Fate
 from hwopt.report.layout import heading
 from hwopt.report.parts import number
+from hwopt.solver.solution import Branch, BranchOutcome
 from hwopt.units import pretty
 
 MOST_SHOWN = 24
@@ -25,9 +25,9 @@ def choice_lines(rows: Sequence[Branch], unit: str) -> list[str]:
 
 def outcome_words(each: Branch, unit: str) -> str:
     """What became of a combination, in words."""
-    if each.fate is Fate.best and each.objective is not None:
+    if each.fate is BranchOutcome.best and each.objective is not None:
         return f"{pretty(each.objective, unit, 5)}: the best"
-    if each.fate is Fate.refused:
+    if each.fate is BranchOutcome.refused:
         return f"cannot be asked: {each.refused}"
     if each.lower_bound is None:
         return each.fate.value

@@ -5,11 +5,11 @@ from dataclasses import replace
 from typing import Any
 
 from hwopt import escape
-from hwopt.optim.solution import Outcome
 from hwopt.report.answer import Answer, Lines, Named, Section, Table
 from hwopt.report.budget_prices import PRICED
 from hwopt.report.layout import MODEL_ONLY, budget_words
 from hwopt.report.parts import number
+from hwopt.solver.solution import Outcome
 from hwopt.study.comparison import Row
 from hwopt.units import pretty
 

@@ -6,7 +6,6 @@ from typing import Any
 
 from hwopt.evidence.intervals import Interval
 from hwopt.model.report import Report, TrainingReport, TrainServeReport, outputs
-from hwopt.optim.solution import BudgetUse, Certificate, Solution
 from hwopt.report.bill import bill_document
 from hwopt.report.budget_prices import one_sided_document, status_of
 from hwopt.report.choices_words import choices_document
@@ -19,6 +18,7 @@ from hwopt.report.promise_words import promise_document
 from hwopt.report.ramp_words import stage_rows
 from hwopt.report.regret_words import regret_document
 from hwopt.report.token_prices import price_document, unit_of_work
+from hwopt.solver.solution import BudgetUse, Certificate, Solution
 from hwopt.study.confidence.knowing import Regret
 from hwopt.study.parts import Alternative, PartsPrice
 from hwopt.types import PRECISIONS

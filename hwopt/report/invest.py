@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from hwopt.evidence.intervals import Interval
-from hwopt.optim.solution import BudgetUse, Outcome
 from hwopt.report.answer import Answer, Lines, Part, Section, Sentences
 from hwopt.report.customary import amount, one_more, shown, words
 from hwopt.report.layout import MODEL_ONLY, budget_words
@@ -14,6 +13,7 @@ from hwopt.report.page import pieces
 from hwopt.report.page.markup import Child
 from hwopt.report.parts import number
 from hwopt.report.token_prices import TOKENS, Work, unit_of_work
+from hwopt.solver.solution import BudgetUse, Outcome
 from hwopt.study.invest import Investment, Investments, Replanned
 from hwopt.study.sensitivity.ranges import UNSTATED_K
 from hwopt.units import pretty

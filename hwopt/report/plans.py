@@ -6,7 +6,7 @@ from typing import Any
 
 from hwopt.evidence.intervals import Interval
 from hwopt.model.report import ServingReport, TrainingReport
-from hwopt.optim.plan_table import Candidate, PlanSearch
+from hwopt.planning.plan_table import PlanCandidate, PlanSearch
 from hwopt.report.documents import report_document
 from hwopt.report.layout import heading, wrapped
 from hwopt.report.parts import breakdown_shares, number
@@ -24,7 +24,7 @@ _SERVED = ("tokens_per_s_per_chip", "time_to_first_token_s", "time_per_output_to
 """What an alternative of a service says of itself, where it has it."""
 
 
-def binding(candidate: Candidate) -> list[tuple[str, float]]:
+def binding(candidate: PlanCandidate) -> list[tuple[str, float]]:
     """What binds a plan: the largest parts of its step by share of it, and memory where it is nearly full."""
     report = candidate.report
     parts = [(name, share) for name, _, share in breakdown_shares(report)[:_PARTS]]
@@ -55,7 +55,7 @@ def plan_search_document(
     }
 
 
-def _alternative(candidate: Candidate, best: Candidate) -> dict[str, Any]:
+def _alternative(candidate: PlanCandidate, best: PlanCandidate) -> dict[str, Any]:
     report = candidate.report
     return {
         "plan": plan_document(report, candidate.plan),
@@ -126,7 +126,7 @@ def plan_screen(
     return "\n".join([*lines, *heading("How good is it"), wrapped(search.scope), timed])
 
 
-def _row(candidate: Candidate, search: PlanSearch) -> str:
+def _row(candidate: PlanCandidate, search: PlanSearch) -> str:
     report, goal = candidate.report, search.objective
     more = f"+{100 * (candidate.objective / search.best.objective - 1):.2f} %" if search.best.objective else ""
     bounds = ", ".join(f"{name} {100 * share:.0f} %" for name, share in binding(candidate))

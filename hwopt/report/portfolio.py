@@ -8,7 +8,6 @@ from typing import Any
 
 from hwopt.design.portfolio import OF_ALL
 from hwopt.model.report import ServingReport, TrainingReport
-from hwopt.optim.portfolio_answer import MemberAnswer, PortfolioSolution
 from hwopt.report.bill import joint_bill, rented, rows_table
 from hwopt.report.budget_prices import price_words
 from hwopt.report.choices_words import choice_lines, choices_document
@@ -26,6 +25,7 @@ from hwopt.report.layout import (
 from hwopt.report.parts import number
 from hwopt.report.plan_words import plan_line
 from hwopt.report.screens import bound_of, residuals
+from hwopt.solver.portfolio.solution import MemberAnswer, PortfolioSolution
 from hwopt.units import pretty
 
 COST = "cost_usd"

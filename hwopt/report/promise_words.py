@@ -3,10 +3,10 @@
 import math
 from typing import Any
 
-from hwopt.optim.promise import BudgetPromise, Promise
-from hwopt.optim.solution import Solution
 from hwopt.report.layout import fact, heading, listed, wrapped
 from hwopt.report.parts import number
+from hwopt.solver.chance_constraints import BudgetProbability, ChanceConstraint
+from hwopt.solver.solution import Solution
 from hwopt.units import pretty
 
 _MOST_CAUSES = 3
@@ -42,7 +42,7 @@ def _side(deviation: float) -> str:
     return f"{100 * math.expm1(deviation):+.0f} %"
 
 
-def kept_words(promise: Promise) -> str:
+def kept_words(promise: ChanceConstraint) -> str:
     """Describe the probability that all limits hold, the confidence level of the budgets, and the design limits that may fail."""
     draws, asked = f"of {promise.draws:,} draws", f"asked: {100 * promise.confidence:.4g} %"
     kept = f"{100 * promise.probability:.1f} %"
@@ -62,7 +62,7 @@ def promise_cells(solution: Solution) -> list[tuple[str, str, str, str]]:
     return [_budget_cells(each, *known[each.name]) for each in solution.promise.budgets]
 
 
-def _budget_cells(each: BudgetPromise, limit: float, unit: str) -> tuple[str, str, str, str]:
+def _budget_cells(each: BudgetProbability, limit: float, unit: str) -> tuple[str, str, str, str]:
     tight = pretty(limit * each.tightened, unit)
     asked = "as asked" if each.tightened == 1.0 else f"tightened by {100 * (1 - each.tightened):.3g} % to {tight}"
     causes = ", ".join(f"{name} {100 * share:.0f} %" for name, share in each.causes[:_MOST_CAUSES])
@@ -81,7 +81,7 @@ def cost_words(solution: Solution) -> str:
     return f"costs {more:.3g} %: without it {goal.name} is {before}, which {kept}; {promise.solves} searches"
 
 
-def promise_document(promise: Promise | None) -> dict[str, Any] | None:
+def promise_document(promise: ChanceConstraint | None) -> dict[str, Any] | None:
     """The same for JSON."""
     if promise is None:
         return None

@@ -7,7 +7,6 @@ from typing import Any
 
 from hwopt.evidence.intervals import Interval
 from hwopt.model.report import Report, TrainingReport, TrainServeReport
-from hwopt.optim.solution import Certificate, DesignValue, Solution
 from hwopt.report.bill import bill_table
 from hwopt.report.budget_prices import price_words
 from hwopt.report.choices_words import choice_lines
@@ -29,6 +28,7 @@ from hwopt.report.plan_words import plan_lines
 from hwopt.report.promise_words import promise_lines
 from hwopt.report.regret_words import regret_lines
 from hwopt.report.token_prices import million_words, rate_words, unit_of_work
+from hwopt.solver.solution import Certificate, DesignValue, Solution
 from hwopt.study.confidence.knowing import Regret
 from hwopt.study.parts import Alternative, PartsPrice
 from hwopt.units import pretty

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from hwopt.evidence.intervals import Interval
-from hwopt.optim.plan_table import PlanSearch, Split
+from hwopt.planning.plan_table import PlanSearch, PrefillDecodeSplit
 from hwopt.report.layout import heading, wrapped
 from hwopt.report.parts import number
 from hwopt.report.plan_words import plan_document, plan_line
@@ -25,7 +25,7 @@ Chips = Mapping[str, Sequence[str]]
 """Names of the chips of a way, one, or that of prompts and that of answers; none where all are on one chip."""
 
 
-def _name(each: Split, chips: Chips) -> str:
+def _name(each: PrefillDecodeSplit, chips: Chips) -> str:
     """Chips of each group, or of the one."""
     plan, named = each.best.plan, [f" {name}" for name in chips.get(each.way, ())] or [""]
     if not plan.disaggregated:
@@ -33,11 +33,11 @@ def _name(each: Split, chips: Chips) -> str:
     return f"{float(plan.prefill.chips):,.0f}{named[0]} + {float(plan.decode.chips):,.0f}{named[-1]}"
 
 
-def _excess(each: Split, best: Split) -> float:
+def _excess(each: PrefillDecodeSplit, best: PrefillDecodeSplit) -> float:
     return each.best.objective / best.best.objective - 1.0 if best.best.objective else 0.0
 
 
-def answer(search: PlanSearch, splits: Sequence[Split], chips: Chips | None = None) -> str:
+def answer(search: PlanSearch, splits: Sequence[PrefillDecodeSplit], chips: Chips | None = None) -> str:
     """Whether to split, in a sentence. **Arguments:** `chips` as of `splits_lines`."""
     best, goal = splits[0], search.objective
     if not best.feasible:
@@ -59,7 +59,7 @@ def answer(search: PlanSearch, splits: Sequence[Split], chips: Chips | None = No
 
 
 def splits_document(
-    search: PlanSearch, splits: Sequence[Split], chips: Chips | None = None, **more: Any
+    search: PlanSearch, splits: Sequence[PrefillDecodeSplit], chips: Chips | None = None, **more: Any
 ) -> dict[str, Any]:
     """The better way as an answer of `plan`, and every way, the best first. **Arguments:** `more` of `plan_search_document`."""
     return plan_search_document(search, **more) | {
@@ -68,7 +68,7 @@ def splits_document(
     }
 
 
-def _row(each: Split, best: Split, chips: Chips, limits: Collection[str]) -> dict[str, Any]:
+def _row(each: PrefillDecodeSplit, best: PrefillDecodeSplit, chips: Chips, limits: Collection[str]) -> dict[str, Any]:
     report, fits, named = each.best.report, each.fits, chips.get(each.way, ())
     names = (*_MEASURES, *(name for name in limits if name not in _MEASURES))
     measures = {name: number(getattr(report, name)) if fits else None for name in names}
@@ -86,7 +86,7 @@ def _row(each: Split, best: Split, chips: Chips, limits: Collection[str]) -> dic
 
 
 def splits_lines(
-    search: PlanSearch, splits: Sequence[Split], around: Interval | None = None, chips: Chips | None = None
+    search: PlanSearch, splits: Sequence[PrefillDecodeSplit], around: Interval | None = None, chips: Chips | None = None
 ) -> list[str]:
     """A heading, the answer, and a line for each way, the best first.
 
@@ -127,7 +127,7 @@ def _latencies(limits: Collection[str]) -> tuple[str, str]:
     return found[0], found[1]
 
 
-def _line(each: Split, best: Split, chips: Chips, width: int, shown: tuple[str, str]) -> str:
+def _line(each: PrefillDecodeSplit, best: PrefillDecodeSplit, chips: Chips, width: int, shown: tuple[str, str]) -> str:
     report = each.best.report
     if not each.fits:
         return f"  {_name(each, chips):<{width}}  does not fit"

@@ -3,12 +3,12 @@
 from typing import Any
 
 from hwopt.model.report import TrainingReport, declared_margins
-from hwopt.optim.solution import BudgetUse, Outcome, Solution
 from hwopt.report.answer import Answer, OnPage, Section, Sentences, Steps, Table
 from hwopt.report.layout import MODEL_ONLY, budget_words
 from hwopt.report.page import pieces
 from hwopt.report.parts import number
 from hwopt.report.scaling_words import CAUSES
+from hwopt.solver.solution import BudgetUse, Outcome, Solution
 from hwopt.study.chip_time import chip_time
 from hwopt.study.walls import Wall, Walls
 from hwopt.units import pretty

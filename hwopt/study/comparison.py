@@ -17,10 +17,10 @@ from hwopt.design.choices import combinations
 from hwopt.design.design import Design
 from hwopt.errors import UserError
 from hwopt.model.estimate import estimate
-from hwopt.optim.deadline import Deadline
-from hwopt.optim.optimize import optimize
-from hwopt.optim.options import SearchOptions
-from hwopt.optim.solution import Solution
+from hwopt.solver.deadline import Deadline
+from hwopt.solver.optimize import optimize
+from hwopt.solver.options import SearchOptions
+from hwopt.solver.solution import Solution
 from hwopt.trace.cache import evaluate_in_numpy
 from hwopt.workload.service import Service
 

@@ -12,8 +12,8 @@ from hwopt.errors import UserError
 from hwopt.hardware.cluster import Cluster
 from hwopt.model.estimate import estimate
 from hwopt.model.report import TrainingReport, over_words
-from hwopt.optim.plan_search import best_plan
 from hwopt.plan import Plan
+from hwopt.planning.plan_search import best_plan
 from hwopt.trace.cache import evaluate_in_numpy
 from hwopt.workload.training import TrainingRun
 

@@ -23,11 +23,11 @@ from hwopt.model.estimate import estimate
 from hwopt.model.fleet import FleetReport, share_of
 from hwopt.model.report import StageReport, TrainingReport
 from hwopt.model.roofline import fastest_peak
-from hwopt.optim.options import SEARCH, FleetOptions, SearchOptions
-from hwopt.optim.plan_search import best_plan
-from hwopt.optim.plan_table import traced_model
 from hwopt.options import options_of
 from hwopt.plan import FleetPipeline, FleetPlan, Plan
+from hwopt.planning.plan_search import best_plan
+from hwopt.planning.plan_table import traced_model
+from hwopt.solver.options import SEARCH, FleetOptions, SearchOptions
 from hwopt.study.fleet_pipeline import fastest_pipeline
 from hwopt.trace.cache import evaluate_in_numpy
 from hwopt.workload.training import TrainingRun

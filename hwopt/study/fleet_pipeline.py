@@ -18,8 +18,8 @@ from hwopt.model import machine
 from hwopt.model.estimate import estimate
 from hwopt.model.fleet_pipeline import Place, at_work, stages
 from hwopt.model.maximum import hard_maximum
-from hwopt.optim.options import SEARCH, FleetOptions
 from hwopt.plan import FleetPipeline, Plan
+from hwopt.solver.options import SEARCH, FleetOptions
 from hwopt.trace.cache import evaluate_rows_in_numpy
 from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import tensor_degrees

@@ -25,11 +25,11 @@ from hwopt.design.lattices import lattice_of, without_lattice
 from hwopt.design.metrics import Metric
 from hwopt.design.problem import Problem
 from hwopt.errors import UserError, suggest
-from hwopt.optim.certified import certified, values_of
-from hwopt.optim.optimize import optimize
-from hwopt.optim.options import SEARCH, SearchOptions
-from hwopt.optim.solution import Outcome, Solution
 from hwopt.options import options_of
+from hwopt.solver.optimize import optimize
+from hwopt.solver.options import SEARCH, SearchOptions
+from hwopt.solver.search.solve_global import design_values, solve_global
+from hwopt.solver.solution import Outcome, Solution
 from hwopt.study.best_of_frontiers import best_of
 from hwopt.study.sweep import Progress
 from hwopt.study.sweep.attributes import number, of_metric, of_root, of_variable
@@ -80,7 +80,7 @@ def frontier(
       kept in a folder of its own below `out`. `progress`: called after every point.
 
     **Returns:** an `xarray.Dataset` with a dimension for each budget, levels ascending: the objective, its `lower_bound` and
-    `gap`; `feasible`; `certified`: the bound is proved, or that no design holds; `shadow_price_<budget>` and `used_<budget>`
+    `gap`; `feasible`; `solve_global`: the bound is proved, or that no design holds; `shadow_price_<budget>` and `used_<budget>`
     for all budgets of the question; the design's variables, and the usual metrics of sweeps. NaN where no design holds.
 
     **Raises:** `UserError` for contradictory arguments, a folder that holds something else, or a disk that fails.
@@ -322,7 +322,7 @@ def _stored(grid: _Grid, problem: Problem, solution: Solution) -> tuple[np.ndarr
     """Numbers and integers of an answer; zeros where there are none to start others from."""
     lattice = lattice_of(problem)
     if solution.feasible and not without_lattice(problem):
-        return grid.numbers(solution), lattice.point(values_of(solution))
+        return grid.numbers(solution), lattice.point(design_values(solution))
     return grid.numbers(solution), np.zeros(len(lattice.names), np.int64)
 
 
@@ -341,7 +341,7 @@ def _improve(grid: _Grid, numbers: np.ndarray, points: np.ndarray) -> None:
             continue
         problem, old = grid.problem(at), bound[at]
         # No second search: the best of these designs.
-        solution = certified(
+        solution = solve_global(
             problem, designs=_designs(points[tighter]), most_boxes=0, explain=False, options=grid.options
         )
         if solution.feasible and not solution.objective > goal[at]:

@@ -17,14 +17,14 @@ from hwopt.design.lattices import lattice_of
 from hwopt.design.portfolio import listed
 from hwopt.design.problem import Problem
 from hwopt.errors import UserError, collected, suggest
-from hwopt.optim.budget_prices import with_one_sided_prices
-from hwopt.optim.certified import certified, values_of
-from hwopt.optim.choices import MOST_BRANCHES
-from hwopt.optim.deadline import Deadline
-from hwopt.optim.optimize import optimize
-from hwopt.optim.options import SearchOptions
-from hwopt.optim.solution import Outcome, Solution
 from hwopt.options import options_of
+from hwopt.solver.budget_prices import with_one_sided_prices
+from hwopt.solver.deadline import Deadline
+from hwopt.solver.optimize import optimize
+from hwopt.solver.options import SearchOptions
+from hwopt.solver.search.categorical import MOST_BRANCHES
+from hwopt.solver.search.solve_global import design_values, solve_global
+from hwopt.solver.solution import Outcome, Solution
 from hwopt.study.sensitivity import parameters_of
 from hwopt.study.sensitivity.inputs import template_inputs
 from hwopt.study.sensitivity.worth import TENTH, Worth, part_of, worth_of
@@ -210,7 +210,7 @@ def _replanned(
     done: dict[str, Replanned] = {}
     with jax.enable_x64(True):
         lattice = lattice_of(start.problem)
-        points = [lattice.point(values_of(start))]
+        points = [lattice.point(design_values(start))]
         for each in chosen:
             factor = each.worth.factor
             ends = []
@@ -238,7 +238,9 @@ def _end(
     """The question with a number times a factor, searched from designs found so far; None where time ran out before a bound."""
     moved = start.problem.with_numbers({number.worth.parameter.input.place: factor})
     try:
-        found = certified(moved, deadline=deadline, progress=progress, designs=points, explain=False, options=options)
+        found = solve_global(
+            moved, deadline=deadline, progress=progress, designs=points, explain=False, options=options
+        )
     except NotDGP:
         return None
     if not found.feasible:
@@ -246,7 +248,7 @@ def _end(
         return End(factor, math.inf, math.inf, False, True) if proved else None
     if found.certificate.lower_bound is None:
         return None
-    point = lattice_of(start.problem).point(values_of(found))
+    point = lattice_of(start.problem).point(design_values(found))
     same = bool(np.array_equal(point, points[0]))
     if not any(np.array_equal(point, other) for other in points):
         points.append(point)

@@ -7,11 +7,11 @@ from typing import Any
 
 from hwopt.design.lattices import KINDS, lattice_of
 from hwopt.design.problem import Objective, Problem
-from hwopt.optim.certified import certified, values_of
-from hwopt.optim.deadline import Deadline
-from hwopt.optim.optimize import optimize
-from hwopt.optim.options import SEARCH, SearchOptions
-from hwopt.optim.solution import Outcome, Solution
+from hwopt.solver.deadline import Deadline
+from hwopt.solver.optimize import optimize
+from hwopt.solver.options import SEARCH, SearchOptions
+from hwopt.solver.search.solve_global import design_values, solve_global
+from hwopt.solver.solution import Outcome, Solution
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,10 @@ def parts_price(
     problem = solution.problem
     if problem.relaxation is None or solution.outcome is not Outcome.proved:
         return None
-    known = values_of(solution)
+    known = design_values(solution)
     loose = problem.relaxation.kept_at({name: known[name] for name in _ALIKE if name in known})
     own = {each.name: float(each.place.get(solution.built)) for each in loose.variables}
-    relaxed = certified(
+    relaxed = solve_global(
         loose,
         deadline=deadline,
         explain=False,
@@ -106,7 +106,7 @@ def _answer(objective: Any, like: Solution, deadline: Deadline) -> Solution | No
 
 def _nearest(problem: Problem, relaxed: Solution, deadline: Deadline) -> Solution | None:
     """The best plan on hardware in whole units next to a relaxed answer's: each part at the integers beside what it had."""
-    values, design = values_of(relaxed), relaxed.built
+    values, design = design_values(relaxed), relaxed.built
     boxes = {}
     for each in problem.variables:
         if each.integer and each.category in ("chip", "silicon", "network", "facility"):
@@ -124,5 +124,5 @@ def _nearest(problem: Problem, relaxed: Solution, deadline: Deadline) -> Solutio
         boxes["nics_per_server"] = max(known.lower, math.floor(low / 2)), min(known.upper, 2 * high)
     if deadline.over:
         return None
-    solution = certified(problem.narrowed(boxes), deadline=deadline, explain=False)
+    solution = solve_global(problem.narrowed(boxes), deadline=deadline, explain=False)
     return solution if solution.feasible else None

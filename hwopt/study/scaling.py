@@ -18,8 +18,8 @@ from hwopt.errors import UserError
 from hwopt.hardware.cluster import Cluster
 from hwopt.model import learning
 from hwopt.model.report import TrainingReport, over_words
-from hwopt.optim.plan_search import best_plan
-from hwopt.optim.plan_table import PlanSearch
+from hwopt.planning.plan_search import best_plan
+from hwopt.planning.plan_table import PlanSearch
 from hwopt.study.chip_time import chip_time
 from hwopt.workload.operators import Operators
 from hwopt.workload.training import TrainingRun

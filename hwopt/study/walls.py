@@ -14,12 +14,12 @@ from hwopt.design.choices import left_open
 from hwopt.design.lattices import lattice_of
 from hwopt.design.portfolio import listed
 from hwopt.errors import UserError
-from hwopt.optim.certified import values_of
-from hwopt.optim.deadline import Deadline
-from hwopt.optim.optimize import optimize
-from hwopt.optim.options import BindingOptions, SearchOptions
-from hwopt.optim.solution import BudgetUse, Outcome, Solution
 from hwopt.options import options_of
+from hwopt.solver.deadline import Deadline
+from hwopt.solver.optimize import optimize
+from hwopt.solver.options import BindingOptions, SearchOptions
+from hwopt.solver.search.solve_global import design_values
+from hwopt.solver.solution import BudgetUse, Outcome, Solution
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ def _answer(asked: Any, near: Solution | None, deadline: Deadline, how: Mapping[
     several = bool(how["choices"]) or left_open(asked)
     if near is not None and near.certificate.lower_bound is not None and not several:
         with jax.enable_x64(True):
-            designs = [lattice_of(near.problem).point(values_of(near))]
+            designs = [lattice_of(near.problem).point(design_values(near))]
     return optimize(asked, seconds=max(deadline.left, 1e-3), designs=designs, explain=near is None, **how)
 
 

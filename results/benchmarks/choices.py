@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import hwopt
-from hwopt.optim.solution import Solution
+from hwopt.solver.solution import Solution
 from hwopt.units import pretty
 
 OUT = Path(__file__).parents[2] / "results" / "reference" / "choices.txt"

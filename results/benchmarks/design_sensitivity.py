@@ -18,9 +18,9 @@ import numpy as np
 import hwopt
 from hwopt.design.problem import Problem
 from hwopt.errors import UserError
-from hwopt.optim.certified import values_of
-from hwopt.optim.held import optimum_beside
-from hwopt.optim.optimum_sensitivity import point_of
+from hwopt.solver.optimum_sensitivity import point_of
+from hwopt.solver.search.fixed_integers import optimum_near
+from hwopt.solver.search.solve_global import design_values
 from hwopt.study.sensitivity.inputs import Input
 from hwopt.study.sensitivity.worth import part_of
 from tests.unit.optim.test_drawn_chips import PLAN_BOXES, SIZES, UNITS, question
@@ -59,7 +59,7 @@ def moved(problem: Problem, each: Input, factor: float) -> Problem:
 def held_again(problem: Problem, point: np.ndarray, design: dict[str, float]) -> float:
     """The optimum with all integers held; NaN where none is found beside the answer."""
     try:
-        return optimum_beside(problem, point, design)[0]
+        return optimum_near(problem, point, design)[0]
     except UserError:
         return math.nan
 
@@ -69,7 +69,7 @@ def searched_again(problem: Problem, point: np.ndarray) -> tuple[float, str]:
     solution = hwopt.optimize(problem, designs=[point], explain=False)
     if not solution.feasible:
         return math.nan, "no design"
-    values = values_of(solution)
+    values = design_values(solution)
     best = min(solution.objective, held_again(problem, point_of(solution), values))
     return best, f"{values['dies']:.0f} x {UNITS * values['enabled_fraction']:.0f}"
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import hwopt
 from hwopt.arguments import question_of
-from hwopt.optim.solution import Solution
+from hwopt.solver.solution import Solution
 from hwopt.units import pretty
 
 OUT = Path(__file__).parents[2] / "results" / "reference" / "experts.txt"

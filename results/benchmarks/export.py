@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import hwopt
 from hwopt import catalog
-from hwopt.optim.certified import values_of
+from hwopt.solver.search.solve_global import design_values
 from hwopt.units import pretty
 from objectives.export_rules import figures_of
 
@@ -111,7 +111,7 @@ def drawn_row(asked: Search) -> str:
     seconds = time.perf_counter() - began
     if not answer.feasible:
         return f"{head}{answer.outcome.name.replace('_', ' ')} after {seconds:.0f} s"
-    report, values, certificate = answer.report, values_of(answer), answer.certificate
+    report, values, certificate = answer.report, design_values(answer), answer.certificate
     bound = "-" if certificate.lower_bound is None else pretty(certificate.lower_bound, "USD")
     gap = "-" if certificate.gap is None else f"{100 * certificate.gap:.2g} %"
     if asked.rule:

@@ -20,8 +20,8 @@ import hwopt
 from hwopt import catalog
 from hwopt.model.estimate import estimate
 from hwopt.model.report import TrainingReport
-from hwopt.optim.plan_search import best_plan
-from hwopt.optim.plan_table import Candidate
+from hwopt.planning.plan_search import best_plan
+from hwopt.planning.plan_table import PlanCandidate
 from hwopt.report.plan_words import plan_line
 from hwopt.study.fabrics import Machine as Case
 from hwopt.study.fabrics import levels
@@ -115,7 +115,7 @@ def answer(machine: Machine):
     return best_plan(run(), cluster, "run_cost_usd", 0, machine.common)
 
 
-def short(found: Candidate) -> str:
+def short(found: PlanCandidate) -> str:
     """A plan without what is usual."""
     usual = ("cp=1", "virtual_stages=1", "zero=1", "recompute=none")
     return " ".join(word for word in plan_line(found.report, found.plan).split(", ") if word not in usual)

@@ -27,12 +27,12 @@ from hwopt.convex import certificate
 from hwopt.design.lattices import lattice_of
 from hwopt.integers.boxes import Boxes
 from hwopt.model.report import FEASIBILITY_TOLERANCE
-from hwopt.optim.augmented_lagrangian import Settings, minimise_all
-from hwopt.optim.bounding import bounded
-from hwopt.optim.options import SEARCH
-from hwopt.optim.programmes import Programmes
-from hwopt.optim.quick_jit import quick_jit
-from hwopt.optim.relaxed import sobol_starts
+from hwopt.solver.jit_options import quick_jit
+from hwopt.solver.local.augmented_lagrangian import LagrangianSettings, minimise_all
+from hwopt.solver.local.multistart import sobol_starts
+from hwopt.solver.options import SEARCH
+from hwopt.solver.search.bounding import bound_nodes
+from hwopt.solver.search.node_relaxations import NodeRelaxations
 from results.benchmarks.studies import UNLIMITED, Model, Question, batch_values, hardware_of, values
 
 SAMPLES = 1_000_000
@@ -244,7 +244,7 @@ def scipy_slsqp(task: Task) -> Best:
 
 
 @partial(quick_jit, static=("model",))
-def _augmented(model: Model, numbers: tuple, starts: Array, lowers: Array, uppers: Array, settings: Settings):
+def _augmented(model: Model, numbers: tuple, starts: Array, lowers: Array, uppers: Array, settings: LagrangianSettings):
     smooth = lambda y, temperature, _: values(model, numbers, y, temperature)
     return minimise_all(smooth, starts, lowers, uppers, jnp.zeros(len(starts)), settings)
 
@@ -258,7 +258,7 @@ def augmented_lagrangian(task: Task) -> Best:
     found = _augmented(
         task.model, (flat, objective, limits + math.log1p(-SEARCH.local.safety)), starts,
         np.broadcast_to(question.lower, starts.shape), np.broadcast_to(question.upper, starts.shape),
-        Settings(outer=jnp.asarray(counts[0]), inner=jnp.asarray(counts[1])),
+        LagrangianSettings(outer=jnp.asarray(counts[0]), inner=jnp.asarray(counts[1])),
     )  # fmt: skip
     best.evaluations = math.prod(counts) * SEARCH.local.starts
     task.batch(np.asarray(found.y), best)
@@ -269,7 +269,7 @@ def certified(task: Task) -> Best:
     """Ours: the model read as a convex programme, solved, bounded by the certificate, checked by the exact model."""
     problem, best = task.question.problem, Best()
     point = task.question.point[None]
-    known = bounded(Programmes(problem, lattice_of(problem)), Boxes.of_points(point))
+    known = bound_nodes(NodeRelaxations(problem, lattice_of(problem)), Boxes.of_points(point))
     programme, answers = known.programme, known.answers
     certificate.lower_bound(programme.structure, programme.numbers, answers.y, answers.multipliers)
     task.batch(hardware_of(programme.names, answers.y[0], problem)[None], best)

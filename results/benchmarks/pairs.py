@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import hwopt
-from hwopt.optim.options import SEARCH
-from hwopt.optim.solution import Solution
+from hwopt.solver.options import SEARCH
+from hwopt.solver.solution import Solution
 from hwopt.units import pretty
 from objectives.serve_cost import ServeCost
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import hwopt
-from hwopt.optim.portfolio import PortfolioSolution
 from hwopt.report.portfolio import portfolio_screen
+from hwopt.solver.portfolio.solve import PortfolioSolution
 from hwopt.units import pretty
 
 OUT = Path(__file__).parents[2] / "results" / "reference" / "portfolio.txt"

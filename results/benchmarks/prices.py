@@ -25,12 +25,12 @@ from hwopt.arguments import question_of
 from hwopt.design.lattices import lattice_of
 from hwopt.design.problem import Problem
 from hwopt.errors import UserError
-from hwopt.optim.branch_and_bound import search
-from hwopt.optim.budget_prices import with_one_sided_prices
-from hwopt.optim.certified import certified, leaf
-from hwopt.optim.options import SEARCH
-from hwopt.optim.programmes import Programmes
-from hwopt.optim.solution import Outcome, SidePrice, Solution
+from hwopt.solver.budget_prices import with_one_sided_prices
+from hwopt.solver.options import SEARCH
+from hwopt.solver.search.branch_and_bound import search
+from hwopt.solver.search.node_relaxations import NodeRelaxations
+from hwopt.solver.search.solve_global import solve_global, solve_leaf
+from hwopt.solver.solution import OneSidedPrice, Outcome, Solution
 
 OBJECTIVES = ("train_cost", "train_time", "train_energy", "carbon", "tokens_per_dollar")
 WORKLOADS = {"llama3.1-70b": 70e9, "llama3.1-8b": 8e9, "gpt3-175b": 175e9, "llama3.1-405b": 405e9}  # parameters
@@ -48,7 +48,7 @@ class Check(NamedTuple):
     """One budget moved to one side. **Arguments:** `again`: the objective asked again, infinite where no design holds."""
 
     question: str
-    price: SidePrice
+    price: OneSidedPrice
     multiplier: float  # of the answer's plan
     today: float
     again: float
@@ -83,18 +83,18 @@ def random_answer(rng: np.random.Generator) -> Solution:
     """A proved answer of a random question whose budgets stand near what they bound."""
     while True:
         problem = random_question(rng)
-        first = certified(problem, explain=False)
+        first = solve_global(problem, explain=False)
         if not first.feasible:
             continue
         near = [each.used / each.limit * rng.uniform(*NEAR) if rng.random() < 0.7 else 1.0 for each in first.budgets]
-        answer = certified(problem.relaxed(near), explain=False)
+        answer = solve_global(problem.relaxed(near), explain=False)
         if answer.outcome is Outcome.proved:
             return answer
 
 
 def checks(priced: Solution) -> Iterator[Check]:
     """Each budget of an answer moved to each side, and the question searched again."""
-    programmes = Programmes(priced.problem, lattice_of(priced.problem))
+    programmes = NodeRelaxations(priced.problem, lattice_of(priced.problem))
     for index, budget in enumerate(priced.budgets):
         assert budget.one_sided is not None
         for sign, price in zip((-1.0, 1.0), budget.one_sided, strict=True):
@@ -103,7 +103,7 @@ def checks(priced: Solution) -> Iterator[Check]:
             again = search(moved)
             value, bound = math.exp(again.value), math.exp(again.proved_bound)
             if again.point is not None:  # as an answer is printed: solved more sharply than boxes are
-                programme, answers = leaf(moved, again.point)
+                programme, answers = solve_leaf(moved, again.point)
                 value = math.exp(answers.objective[0] + programme.constant[0])
             ends = [
                 priced.objective - sign * SEARCH.prices.step * budget.limit * each for each in (price.low, price.high)

@@ -20,8 +20,8 @@ import numpy as np
 import hwopt
 from hwopt import catalog
 from hwopt.model.schedule import Breakdown
-from hwopt.optim.plan_table import PlanTable, in_blocks, reports
-from hwopt.optim.serving_plans import serving_plans
+from hwopt.planning.plan_table import PlanTable, in_blocks, reports
+from hwopt.planning.serving_plans import serving_plans
 from hwopt.plot.style import figure, save
 from hwopt.workload.service import Service
 

@@ -31,10 +31,10 @@ from hwopt.convex.newton import columns, given_of
 from hwopt.convex.programme import Numbers, Structure
 from hwopt.design.exact import ExactModel
 from hwopt.design.lattices import lattice_of
-from hwopt.optim.branch_and_bound import search
-from hwopt.optim.certified import Question
-from hwopt.optim.deadline import Deadline
-from hwopt.optim.options import AcceleratorOptions, InteriorPointOptions, SearchOptions
+from hwopt.solver.deadline import Deadline
+from hwopt.solver.options import AcceleratorOptions, InteriorPointOptions, SearchOptions
+from hwopt.solver.search.branch_and_bound import search
+from hwopt.solver.search.solve_global import SearchProblem
 from results.benchmarks.drawn import QUESTIONS
 from results.benchmarks.sweeps import bandwidth, processor, timed
 from results.benchmarks.throughput import TOLERANCE, instances, read_and_solved
@@ -124,7 +124,7 @@ def searched(after: int, most: int) -> str:
     problem = question_of(hwopt.objective(objective, **fields))
     interior_point = InteriorPointOptions(accelerator=AcceleratorOptions(after_programs=after))
     options = SearchOptions(interior_point=interior_point)
-    question = Question(problem, lattice_of(problem), ExactModel(problem).prepare(), Deadline(), options=options)
+    question = SearchProblem(problem, lattice_of(problem), ExactModel(problem).prepare(), Deadline(), options=options)
     begun = time.perf_counter()
     search(question.programmes, result=question.result, most_boxes=most, exact=[question.model])
     seconds = time.perf_counter() - begun

@@ -4,7 +4,7 @@ With the integers fixed the model reads exactly as one convex programme in the l
 bandwidth and capacity, clock, bandwidth inside and outside the domain). Its optimum is known to `REFERENCE_GAP` by the bound
 of `hwopt.convex.certificate`, which shares no code with any solver. Budgets are such that two or more constraints bind.
 
-The integers come from a few seconds of `hwopt.optim.branch_and_bound.search` on each question; any valid ones would do.
+The integers come from a few seconds of `hwopt.solver.search.branch_and_bound.search` on each question; any valid ones would do.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from hwopt.design.design import Design
 from hwopt.design.lattices import lattice_of
 from hwopt.design.metrics import metric
 from hwopt.design.problem import Form, Problem, evaluate
-from hwopt.optim.certified import leaf
-from hwopt.optim.programmes import Programmes
-from hwopt.optim.quick_jit import quick_jit
+from hwopt.solver.jit_options import quick_jit
+from hwopt.solver.search.node_relaxations import NodeRelaxations
+from hwopt.solver.search.solve_global import solve_leaf
 from objectives.carbon import Carbon
 from objectives.tokens_per_dollar import TokensPerDollar
 from objectives.train_cost import TrainCost
@@ -266,7 +266,7 @@ def known(question: Question) -> Known:
     **Raises:** `SystemExit` where the programme isn't solved, isn't exact or isn't proved.
     """
     problem = question.problem
-    programme, answers = leaf(Programmes(problem, lattice_of(problem)), question.point)
+    programme, answers = solve_leaf(NodeRelaxations(problem, lattice_of(problem)), question.point)
     constant = float(programme.constant[0])
     bound = float(certificate.lower_bound(programme.structure, programme.numbers, answers.y, answers.multipliers)[0])
     value = float(answers.objective[0])

@@ -138,7 +138,7 @@ def completing(run_: Run) -> tuple[tuple[float, float], Any]:
 
 def focused(samples: int, optimum: float | None = None) -> list[str]:
     """Plain and importance sampling side by side, by turns: variants a second, what is feasible, how good the best is."""
-    from hwopt.optim.optimize import optimize
+    from hwopt.solver.optimize import optimize
 
     specs = {name: question(False, samples, sampling=name) for name in ("plain", "importance")}
     runs = {name: Run(spec) for name, spec in specs.items()}

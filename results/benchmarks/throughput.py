@@ -37,8 +37,8 @@ from hwopt.integers.boxes import Boxes
 from hwopt.integers.enumeration import divisors
 from hwopt.integers.relaxation import ends_of
 from hwopt.integers.system import System
-from hwopt.optim.canonicalize import canonicalize, free_values
-from hwopt.optim.quick_jit import quick_jit
+from hwopt.solver.jit_options import quick_jit
+from hwopt.solver.search.canonicalize import canonicalize, free_values
 from objectives.train_cost import TrainCost
 from results.benchmarks.methods import Best, slsqp, values_and_slopes
 from results.benchmarks.studies import COORDINATES, model_of, question_of
@@ -176,7 +176,7 @@ class Solved:
 
 
 def read_and_solved(made: Instances) -> Solved:
-    """The way of `hwopt.optim.bounding.bounded`, with a template and budgets for each instance."""
+    """The way of `hwopt.solver.search.bounding.bound_nodes`, with a template and budgets for each instance."""
     times, cpu = [time.perf_counter()], time.process_time()
     algebra = Algebra()
     values, ties = free_values(made.problem, made.lattice, algebra, ends_of(made.lattice, Boxes.of_points(made.points)))

@@ -11,7 +11,7 @@ import hwopt
 from hwopt import catalog
 from hwopt.model import learning
 from hwopt.model.estimate import estimate as model
-from hwopt.optim.quick_jit import quick_jit
+from hwopt.solver.jit_options import quick_jit
 from hwopt.workload.transformer import total_parameters
 
 

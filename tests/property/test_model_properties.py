@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hwopt.model import collectives, cost, machine, power, thermal
 from hwopt.model.estimate import estimate
 from hwopt.model.schedule import Breakdown
-from hwopt.optim.quick_jit import quick_jit
+from hwopt.solver.jit_options import quick_jit
 from hwopt.types import PRECISIONS
 from tests.cases import (
     SAME_AT_ANY_SIZE,

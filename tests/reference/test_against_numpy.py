@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hwopt.model.estimate import estimate
-from hwopt.optim.quick_jit import quick_jit
+from hwopt.solver.jit_options import quick_jit
 from hwopt.workload.ramp import BatchRamp
 from tests.cases import KINDS, count, one_chip_cases, random_case, random_cases, replace, sampled, stack_cases, take
 from tests.in_numpy import in_numpy

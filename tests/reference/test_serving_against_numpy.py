@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from hwopt.model.estimate import estimate
-from hwopt.optim.quick_jit import quick_jit
 from hwopt.plan import ServingLayout
+from hwopt.solver.jit_options import quick_jit
 from tests.cases import KINDS, count, replace, stack_cases, take
 from tests.in_numpy import in_numpy
 from tests.reference.plain.inputs import fields

@@ -150,7 +150,7 @@ def test_the_best_of_choices_is_the_best_of_each_alone(capsys):
     ],
 )
 def test_choices_that_cannot_be_are_refused_before_any_search(capsys, monkeypatch, more, said):
-    from hwopt.optim import plan_search
+    from hwopt.planning import plan_search
 
     monkeypatch.setattr(plan_search, "best_plan", lambda *a, **k: pytest.fail("searched"))
     code, out, err = run(capsys, *SMALL, *more)

@@ -9,7 +9,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-import hwopt.optim.plan_search
+import hwopt.planning.plan_search
 import hwopt.study.fabrics
 import hwopt.study.fleet
 import hwopt.study.scaling
@@ -113,7 +113,7 @@ def stopped(monkeypatch):
 
     monkeypatch.setattr(MachineQuestion, "problem", problem)
     for module, name in (
-        (hwopt.trace.kept, "estimated"), (hwopt.optim.plan_search, "best_plan"), (hwopt.study.scaling, "scale"),
+        (hwopt.trace.kept, "estimated"), (hwopt.solver.plan_search, "best_plan"), (hwopt.study.scaling, "scale"),
         (hwopt.study.fabrics, "fabrics"), (hwopt.study.fleet, "fleet"), (planning, "best_plan"),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, stop(getattr(module, name)))
@@ -302,7 +302,7 @@ def test_what_an_estimate_leaves_out_stands_in_every_question(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("module", "solver", "arguments"),
     [
-        (hwopt.optim.plan_search, "best_plan", ["plan", "--chip", "h100-sxm", "--chips", "64"]),
+        (hwopt.solver.plan_search, "best_plan", ["plan", "--chip", "h100-sxm", "--chips", "64"]),
         (hwopt.study.scaling, "scale", ["scale", "--chip", "h100-sxm", "--chips", "64:128"]),
         (hwopt.study.fabrics, "fabrics", ["fabrics", "--chip", "h100-sxm", "--chips", "64"]),
         (hwopt.study.fleet, "fleet", ["fleet", "--groups", "h100-sxm:64,a100-80:64"]),

@@ -17,8 +17,8 @@ from hwopt.design.exact import ExactModel
 from hwopt.errors import UserError
 from hwopt.hardware.export_rule import ExportRule, Threshold
 from hwopt.model import export
-from hwopt.optim.certified import values_of
-from hwopt.optim.solution import Outcome
+from hwopt.solver.search.solve_global import design_values
+from hwopt.solver.solution import Outcome
 from hwopt.types import PRECISION_BITS, PRECISIONS
 from objectives.export_rules import figures_of
 from tests.rotation import one_in
@@ -215,7 +215,7 @@ def test_a_drawn_chip_stays_outside():
     figures["io"] = float(report.io_rate_bytes_per_s)
     assert catalog.export_rule("october-2023").caught_by(figures) == []
     assert figures["tpp"] > 0.999 * 2400 and 3.1e6 < figures["density"] < 3.2e6
-    values = values_of(solution)
+    values = design_values(solution)
     assert figures["io"] == pytest.approx(2 * (3 * 25e9 + 50e9 / 8), rel=1e-9)  # three lanes, an eighth of a NIC
     assert solution.objective == pytest.approx(15.971e6, rel=1e-3)
     assert values["sram_bytes"] > 2.8e8  # silicon that computes nothing
@@ -225,7 +225,7 @@ def test_a_drawn_chip_stays_outside():
 def test_no_legal_design_at_random_is_below_the_bound():
     solution, rng, count = held(), np.random.default_rng(5), 4000
     problem = solution.problem
-    rows = np.tile([np.log(values_of(solution)[each.name]) for each in problem.variables], (count, 1))
+    rows = np.tile([np.log(design_values(solution)[each.name]) for each in problem.variables], (count, 1))
     places = {each.name: i for i, each in enumerate(problem.variables)}
     for name, low, high in (
         ("compute_area_m2", 3.6e-4, 3.9e-4),

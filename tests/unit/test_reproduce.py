@@ -12,10 +12,10 @@ from hwopt.cli.app import main
 from hwopt.cli.output import signed
 from hwopt.design.portfolio import listed
 from hwopt.design.variables import count_of
-from hwopt.optim.portfolio_answer import evaluate_portfolio
-from hwopt.optim.solution import evaluate_design
 from hwopt.report.documents import solution_document
 from hwopt.report.portfolio import portfolio_document
+from hwopt.solver.portfolio.solution import evaluate_portfolio
+from hwopt.solver.solution import evaluate_design
 from tests.rotation import rotated
 
 SMALL = "--workload llama3.1-8b"

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import hwopt
-from hwopt.optim.solution import Outcome, Solution
 from hwopt.report.documents import solution_document
+from hwopt.solver.solution import Outcome, Solution
 from tests.rotation import picked
 from tests.validation.buildable import faults
 

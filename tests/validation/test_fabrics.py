@@ -9,7 +9,7 @@ import pytest
 
 from hwopt import catalog
 from hwopt.model.estimate import estimate
-from hwopt.optim.plan_search import best_plan
+from hwopt.planning.plan_search import best_plan
 
 EXPOSED = ("tp_comm_s", "cp_comm_s", "ep_comm_s", "pp_comm_s", "dp_comm_s", "sites_comm_s")
 

@@ -4,13 +4,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from hwopt.errors import UserError
-from hwopt.optim.plan_table import Candidate
+from hwopt.planning.plan_table import PlanCandidate
 from hwopt.report.plan_words import plan_line
 
 Settings = TypeVar("Settings", bound=Any)
 
 
-def first_told(flag: str, title: str, ranked: Sequence[Candidate], write: Callable[[Candidate], Settings]) -> Settings:
+def first_told(
+    flag: str, title: str, ranked: Sequence[PlanCandidate], write: Callable[[PlanCandidate], Settings]
+) -> Settings:
     """The settings of the first plan that can be written; a note where that is not the best.
 
     **Arguments:** `write` makes settings, which have `notes`, or raises `UserError`; `title` of the software.

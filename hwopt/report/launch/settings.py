@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from hwopt import escape
 from hwopt.model.report import ServingReport
 from hwopt.model.serving.footprint import CHUNK_TOKENS
-from hwopt.optim.plan_table import Candidate
 from hwopt.plan import Disaggregated, Plan
+from hwopt.planning.plan_table import PlanCandidate
 from hwopt.report.launch import dynamo, sglang, tensorrt_llm, vllm
 from hwopt.report.launch.engine import Engine, Written
 from hwopt.report.launch.first import first_told
@@ -93,7 +93,7 @@ def launch_settings(
 def launchable(
     framework: str,
     service: Service,
-    ranked: Sequence[Candidate],
+    ranked: Sequence[PlanCandidate],
     families: Sequence[str] = (),
     checkpoint: str = "",
 ) -> LaunchSettings:

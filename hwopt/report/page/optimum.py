@@ -10,7 +10,6 @@ from hwopt import escape
 from hwopt.evidence.intervals import Interval
 from hwopt.hardware.cluster import Cluster
 from hwopt.model.report import Report, ServingReport, TrainingReport, TrainServeReport
-from hwopt.optim.solution import Outcome, Solution
 from hwopt.report import budget_prices, machine, promise_words, screens
 from hwopt.report.bill import bill_cells, rented
 from hwopt.report.choices_words import outcome_words
@@ -20,6 +19,7 @@ from hwopt.report.page.markup import Html, element, p
 from hwopt.report.parts import number
 from hwopt.report.plan_words import plan_lines
 from hwopt.report.token_prices import tokens_counted
+from hwopt.solver.solution import Outcome, Solution
 from hwopt.study.sensitivity.study import Parameter
 from hwopt.units import pretty
 

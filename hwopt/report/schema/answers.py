@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hwopt.optim.solution import Outcome
 from hwopt.report.comparison import METRICS as COMPARED
 from hwopt.report.schema.kinds import (
     ANY,
@@ -23,6 +22,7 @@ from hwopt.report.schema.kinds import (
 )
 from hwopt.report.schema.machines import FEASIBLE, OUTCOME, STATUS, every_output
 from hwopt.report.walls import METRICS as OF_WALLS
+from hwopt.solver.solution import Outcome
 
 _NUMBERS = by_name(maybe(NUMBER))
 _SOURCES = said(listed(TEXT), "references behind the numbers that were used")

@@ -10,7 +10,6 @@ from hwopt.model.report import GroupReport, Report, ServingReport, TrainingRepor
 from hwopt.model.schedule import Breakdown
 from hwopt.model.serving.footprint import ServingFootprint
 from hwopt.model.silicon import Areas
-from hwopt.optim.solution import Fate, Outcome
 from hwopt.plan import Plan
 from hwopt.quantity import quantities
 from hwopt.report.schema.kinds import (
@@ -30,6 +29,7 @@ from hwopt.report.schema.kinds import (
     shared,
     word,
 )
+from hwopt.solver.solution import BranchOutcome, Outcome
 from hwopt.types import PRECISIONS
 
 OUTCOME = said(word(*(each.name for each in Outcome)), "how the search ended")
@@ -127,7 +127,7 @@ DEFINITIONS: dict[str, Schema] = {
     "bound": record({"lower_bound": maybe(NUMBER), "gap": maybe(NUMBER), "scope": TEXT}),
     "bill": said(listed(ROW_OF_BILL), "parts of the machine, the dearest first"),
     "choices": said(listed(record({
-        "choice": by_name(TEXT), "outcome": word(*(each.name for each in Fate)), "objective": maybe(NUMBER),
+        "choice": by_name(TEXT), "outcome": word(*(each.name for each in BranchOutcome)), "objective": maybe(NUMBER),
         "lower_bound": maybe(NUMBER), "message": TEXT,
     })), "what became of each combination of choices"),
     "goal": record({"name": TEXT, "unit": TEXT}, {"value": maybe(NUMBER)}),

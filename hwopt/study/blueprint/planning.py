@@ -13,8 +13,8 @@ from hwopt.design.variables import count_of
 from hwopt.errors import UserError
 from hwopt.integers.enumeration import divisors
 from hwopt.model.estimate import estimate
-from hwopt.optim.plan_search import best_plan
-from hwopt.optim.plan_table import reports
+from hwopt.planning.plan_search import best_plan
+from hwopt.planning.plan_table import reports
 from hwopt.trace.cache import evaluate_in_numpy
 from hwopt.workload.training import TrainingRun
 

@@ -9,10 +9,10 @@ from hwopt.arguments import boxes_of, check_question, check_seconds, check_seed,
 from hwopt.design.choices import left_open
 from hwopt.design.problem import Objective, Problem
 from hwopt.errors import UserError
-from hwopt.optim.deadline import Deadline
-from hwopt.optim.options import SearchOptions
-from hwopt.optim.solution import Solution
 from hwopt.options import options_of
+from hwopt.solver.deadline import Deadline
+from hwopt.solver.options import SearchOptions
+from hwopt.solver.solution import Solution
 from hwopt.study.confidence.choosing import confident_choice
 from hwopt.study.confidence.search import DRAWS, Asking, check_confidence, promised
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from hwopt.convex.reader import NotDGP
 from hwopt.errors import UserError
-from hwopt.optim.choices import branches, certified_choice
-from hwopt.optim.solution import Branch, Fate, Outcome, Solution
+from hwopt.solver.search.categorical import certified_choice, choice_states
+from hwopt.solver.solution import Branch, BranchOutcome, Outcome, Solution
 from hwopt.study.confidence.causes import check_one_kind
 from hwopt.study.confidence.search import Asking, promised
 
@@ -34,7 +34,7 @@ def confident_choice(
     **Returns:** the best of the answers; its `choices` say what became of each, with the bound without a promise where a branch was
     left at that.
     """
-    questions = branches(objective, choices, freeze, bounds, relaxed=relaxed)
+    questions = choice_states(objective, choices, freeze, bounds, relaxed=relaxed)
     for each in questions:
         if each.question is not None:
             check_one_kind(each.question, "confidence")
@@ -52,12 +52,12 @@ def confident_choice(
         return plain
     best, said, rows = None, plain, []
     for branch in sorted(plain.choices, key=_least):
-        if branch.question is None or branch.fate is Fate.infeasible:
+        if branch.question is None or branch.fate is BranchOutcome.infeasible:
             rows.append(branch)
         elif best is not None and _least(branch) >= best.objective:
-            rows.append(replace(branch, fate=Fate.beaten, objective=None))
+            rows.append(replace(branch, fate=BranchOutcome.beaten, objective=None))
         elif asking.deadline.over:
-            rows.append(replace(branch, fate=Fate.open, objective=None))
+            rows.append(replace(branch, fate=BranchOutcome.open, objective=None))
         else:
             answer = promised(branch.question, replace(asking, explain=False), best.objective if best else math.inf)
             rows.append(_row(branch, answer))
@@ -66,7 +66,7 @@ def confident_choice(
                 best = answer
     if best is None:
         return _none(said, rows, asking)
-    rows = [replace(each, fate=Fate.best) if each.question is best.problem else each for each in rows]
+    rows = [replace(each, fate=BranchOutcome.best) if each.question is best.problem else each for each in rows]
     rows.sort(key=lambda each: each.rank)
     return replace(best, choices=tuple(rows), **_covering(best, rows))
 
@@ -75,21 +75,24 @@ def _row(branch: Branch, answer: Solution) -> Branch:
     """What became of a branch that was asked with the promise."""
     bound = answer.certificate.lower_bound
     if answer.outcome is Outcome.infeasible:
-        return replace(branch, fate=Fate.infeasible, objective=None, lower_bound=None)
+        return replace(branch, fate=BranchOutcome.infeasible, objective=None, lower_bound=None)
     if not answer.feasible:
-        return replace(branch, fate=Fate.open, objective=None)
+        return replace(branch, fate=BranchOutcome.open, objective=None)
     return replace(
-        branch, fate=Fate.beaten, objective=answer.objective if answer.promise is not None else None, lower_bound=bound
+        branch,
+        fate=BranchOutcome.beaten,
+        objective=answer.objective if answer.promise is not None else None,
+        lower_bound=bound,
     )
 
 
 def _covering(best: Solution, rows: Sequence[Branch]) -> dict[str, Any]:
     """Outcome and certificate of the best, over all branches."""
     proof = best.certificate
-    asked = sum(each.fate is not Fate.refused for each in rows)
+    asked = sum(each.fate is not BranchOutcome.refused for each in rows)
     among = f"global over {asked} combinations of choices; of the one shown "
     proof = replace(proof, scope=proof.scope.replace("global over ", among, 1))
-    left = [each.lower_bound for each in rows if each.fate is Fate.open]
+    left = [each.lower_bound for each in rows if each.fate is BranchOutcome.open]
     if not left:
         return {"certificate": proof}
     bounds = [proof.lower_bound, *left]
@@ -100,7 +103,7 @@ def _covering(best: Solution, rows: Sequence[Branch]) -> dict[str, Any]:
 
 def _none(said: Solution, rows: Sequence[Branch], asking: Asking) -> Solution:
     """No branch holds the promise, or none was known to in time. **Arguments:** `said`: what the first that was asked says."""
-    if all(each.fate in (Fate.infeasible, Fate.refused) for each in rows):
+    if all(each.fate in (BranchOutcome.infeasible, BranchOutcome.refused) for each in rows):
         return replace(said, choices=tuple(rows))
     text = f"No design was found whose budgets hold with {100 * asking.confidence:.3g} % before the search stopped."
     return replace(said, choices=tuple(rows), outcome=Outcome.not_found, infeasibility=text, promise=None)
@@ -109,5 +112,5 @@ def _none(said: Solution, rows: Sequence[Branch], asking: Asking) -> Solution:
 def _least(branch: Branch) -> float:
     """What no design of a branch is below."""
     if branch.lower_bound is None:
-        return -math.inf if branch.fate is Fate.open else math.inf
+        return -math.inf if branch.fate is BranchOutcome.open else math.inf
     return branch.lower_bound

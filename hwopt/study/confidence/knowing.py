@@ -26,11 +26,11 @@ from hwopt.design.lattices import lattice_of, without_lattice
 from hwopt.design.problem import Problem
 from hwopt.errors import UserError
 from hwopt.evidence.intervals import DEVIATIONS, Interval, question_interval
-from hwopt.optim.certified import certified, values_of
-from hwopt.optim.deadline import Deadline
-from hwopt.optim.options import SearchOptions
-from hwopt.optim.solution import Outcome, Solution
 from hwopt.options import options_of
+from hwopt.solver.deadline import Deadline
+from hwopt.solver.options import SearchOptions
+from hwopt.solver.search.solve_global import design_values, solve_global
+from hwopt.solver.solution import Outcome, Solution
 from hwopt.study.confidence.causes import Cause, check_one_kind, named
 from hwopt.study.confidence.draws import Fixed, holds
 
@@ -154,7 +154,7 @@ class _Study:
         self.causes, self.deadline, self.progress = tuple(causes), deadline, progress
         self.options = options
         self.lattice = lattice_of(self.problem)
-        self.today = Fixed(self.problem, values_of(solution), self.causes)
+        self.today = Fixed(self.problem, design_values(solution), self.causes)
         self.points = [self.lattice.point(self.today.values)]
         self.count = len(self.problem.budgets)
 
@@ -165,7 +165,7 @@ class _Study:
         solved = {each.z: each for z in (*alone, *both) if (each := self._solved(z)) is not None}
         designs = [
             self.today,
-            *(Fixed(self.problem, values_of(each.solution), self.causes) for each in solved.values()),
+            *(Fixed(self.problem, design_values(each.solution), self.causes) for each in solved.values()),
         ]
         designs = _different(designs)
         products = list(itertools.product(NODES, repeat=n))
@@ -188,7 +188,7 @@ class _Study:
         rise = self._rises(np.array([z]))[0]
         moved = self.problem.with_numbers(self._factors(z)).relaxed(np.exp(rise))
         try:
-            solution = certified(
+            solution = solve_global(
                 moved,
                 deadline=self.deadline,
                 progress=self.progress,
@@ -200,7 +200,7 @@ class _Study:
             return None
         if not solution.feasible:
             return None
-        self.points.append(self.lattice.point(values_of(solution)))
+        self.points.append(self.lattice.point(design_values(solution)))
         return _Scenario(z, solution)
 
     def _rises(self, z: np.ndarray) -> np.ndarray:

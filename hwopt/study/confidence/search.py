@@ -16,12 +16,12 @@ from hwopt.design.lattices import lattice_of, without_lattice
 from hwopt.design.problem import Problem
 from hwopt.errors import UserError
 from hwopt.evidence.intervals import question_interval
-from hwopt.optim.certified import certified, values_of
-from hwopt.optim.deadline import Deadline
-from hwopt.optim.options import SEARCH, ConfidenceOptions, SearchOptions
-from hwopt.optim.programmes import Programmes
-from hwopt.optim.promise import BudgetPromise, Plain, Promise
-from hwopt.optim.solution import Outcome, Solution
+from hwopt.solver.chance_constraints import BudgetProbability, ChanceConstraint, DeterministicAnswer
+from hwopt.solver.deadline import Deadline
+from hwopt.solver.options import SEARCH, ConfidenceOptions, SearchOptions
+from hwopt.solver.search.node_relaxations import NodeRelaxations
+from hwopt.solver.search.solve_global import design_values, solve_global
+from hwopt.solver.solution import Outcome, Solution
 from hwopt.study.confidence.causes import causes_of, check_one_kind
 from hwopt.study.confidence.draws import Fixed, holds, normals, probability
 from hwopt.study.confidence.tightening import alone, factors, joint, needed
@@ -119,7 +119,7 @@ class _Search:
         self.problem, self.confidence, self.deadline = problem, asking.confidence, asking.deadline
         self.seed, self.draws, self.progress, self.explain = asking.seed, asking.draws, asking.progress, asking.explain
         self.options = asking.options.confidence
-        self.programmes = Programmes(problem, lattice_of(problem), options=asking.options)
+        self.programmes = NodeRelaxations(problem, lattice_of(problem), options=asking.options)
         # Above what was asked for by half of what two sets of draws differ by: the promise is counted over fresh ones.
         asked = self.confidence
         self.sure = min(asked + 0.5 * math.sqrt(2.0 * asked * (1.0 - asked) / self.draws), 0.5 * (1.0 + asked))
@@ -176,7 +176,7 @@ class _Search:
         self.solves += 1
         tight = self.problem.tightened(tightened) if multiple else self.problem
         try:
-            solution = certified(
+            solution = solve_global(
                 tight, deadline=self.deadline, progress=self.progress, designs=self.points, explain=explain,
                 like=self.programmes,
             )  # fmt: skip
@@ -184,7 +184,7 @@ class _Search:
             raise UserError(f"confidence: {reason}: there is no proof to tighten limits in") from None
         if not solution.feasible:
             return _Trial(solution, tightened, multiple, self.options)
-        values = values_of(solution)
+        values = design_values(solution)
         self.points.append(self.programmes.lattice.point(values))
         fixed = Fixed(self.problem, values, causes_of(self.problem, question_interval(solution)))
         logs = fixed.logs(normals(self.seed, _FIRST, self.draws, len(fixed.causes)))[:, 1 : 1 + len(tightened)]
@@ -195,19 +195,19 @@ class _Search:
         """The answer, its limits as asked, and its promise by draws that nothing was fitted to."""
         return replace(_as_asked(trial.solution, self.problem), promise=self._promise(trial, plain))
 
-    def _promise(self, trial: _Trial, plain: _Trial) -> Promise:
+    def _promise(self, trial: _Trial, plain: _Trial) -> ChanceConstraint:
         fixed, count = trial.fixed, len(self.problem.budgets)
         assert fixed is not None
         kept = holds(fixed.logs(normals(self.seed, _FRESH, self.draws, len(fixed.causes)))[:, 1:])
         loadings, deviations = fixed.loadings, fixed.deviations
         budgets = tuple(
-            BudgetPromise(
+            BudgetProbability(
                 each.name, probability(kept[:, i]), float(trial.tightened[i]), float(deviations[i]),
                 _shares([cause.name for cause in fixed.causes], loadings[i]),
             )
             for i, each in enumerate(self.problem.budgets)
         )  # fmt: skip
-        return Promise(
+        return ChanceConstraint(
             confidence=self.confidence,
             probability=probability(kept[:, :count].all(axis=1)),
             others=_broken_besides(self.problem.constraints[count:], kept[:, count:]),
@@ -217,7 +217,7 @@ class _Search:
             budgets=budgets,
             causes=tuple((each.name, each.meaning, *each.deviations) for each in fixed.causes),
             solves=self.solves,
-            plain=Plain(plain.solution.objective, plain.probability),
+            plain=DeterministicAnswer(plain.solution.objective, plain.probability),
             together=probability(kept.all(axis=1)),
         )
 
@@ -239,7 +239,7 @@ class _Search:
         shown = first.solution
         if self.explain and not self.deadline.over:
             tight = self.problem.tightened(first.tightened)
-            shown = certified(tight, deadline=self.deadline, progress=self.progress, like=self.programmes)
+            shown = solve_global(tight, deadline=self.deadline, progress=self.progress, like=self.programmes)
         limits = ", ".join(
             f"{each.name} to {100 * share:.3g} %"
             for each, share in zip(self.problem.budgets, first.tightened, strict=True)

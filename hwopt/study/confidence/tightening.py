@@ -14,7 +14,7 @@ from statistics import NormalDist
 import numpy as np
 from jaxtyping import Float
 
-from hwopt.optim.options import SEARCH
+from hwopt.solver.options import SEARCH
 from hwopt.study.confidence.draws import FEASIBILITY_TOLERANCE, normals
 
 _SAME = 1e-9

@@ -13,20 +13,20 @@ from hwopt.design.design import Design
 from hwopt.design.lattices import lattice_of, without_lattice
 from hwopt.design.metrics import metric_of
 from hwopt.design.problem import Objective, Problem, put
-from hwopt.optim.certified import values_of
-from hwopt.optim.deadline import Deadline, by_deadline
-from hwopt.optim.optimize import optimize
-from hwopt.optim.optimum_sensitivity import (
+from hwopt.options import options_of
+from hwopt.solver.deadline import Deadline, by_deadline
+from hwopt.solver.optimize import optimize
+from hwopt.solver.optimum_sensitivity import (
+    NoDerivative,
     NoOptimum,
-    NotKnown,
     OptimumSensitivity,
     optima,
     optimum_sensitivity,
     point_of,
 )
-from hwopt.optim.options import SEARCH, SearchOptions
-from hwopt.optim.solution import Solution
-from hwopt.options import options_of
+from hwopt.solver.options import SEARCH, SearchOptions
+from hwopt.solver.search.solve_global import design_values
+from hwopt.solver.solution import Solution
 from hwopt.study.sensitivity.elasticities import Elasticities, default_metrics, elasticities
 from hwopt.study.sensitivity.inputs import Input, template_inputs
 from hwopt.study.sensitivity.ranges import Range, range_of
@@ -129,8 +129,8 @@ def sensitivity(
     point, problem = point_of(solution), solution.problem  # a local answer is one of continuous hardware
     optimum, parameters, idle, unknown = None, (), (), ""
     try:
-        optimum, parameters, idle = _by_inputs(problem, point, values_of(solution), search)
-    except NotKnown as reason:
+        optimum, parameters, idle = _by_inputs(problem, point, design_values(solution), search)
+    except NoDerivative as reason:
         unknown = str(reason)
     built = _design_at(problem, point, optimum) if optimum else solution.built
     at_design = elasticities(*built.inputs, project=built.project, metrics=list(names))
@@ -177,8 +177,8 @@ def parameters_of(
 
     def work() -> tuple[tuple[Parameter, ...], str]:
         try:
-            return _by_inputs(solution.problem, point_of(solution), values_of(solution), options)[1], ""
-        except (NotKnown, NoOptimum) as failure:
+            return _by_inputs(solution.problem, point_of(solution), design_values(solution), options)[1], ""
+        except (NoDerivative, NoOptimum) as failure:
             return (), str(failure)
 
     return by_deadline(deadline or Deadline(), work, lambda: ((), "there was no time left to solve for them"))
@@ -200,7 +200,7 @@ def _by_inputs(
     factors /= np.array([inputs[i].value for i in matters])[:, None]
     try:
         effects = optima(problem, point, [inputs[i].place for i in matters], factors, options) - 1.0
-    except NotKnown:
+    except NoDerivative:
         effects = np.full(factors.shape, math.nan)
     parameters = []
     for i, factor, effect in zip(matters, factors, effects, strict=True):

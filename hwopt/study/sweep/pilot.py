@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from hwopt.optim.options import SEARCH, SweepOptions
+from hwopt.solver.options import SEARCH, SweepOptions
 from hwopt.study.sweep.evaluator import Evaluator, in_order
 from hwopt.study.sweep.focused import GROUP, MOST_LEVELS, Focused
 from hwopt.study.sweep.levels import Levels

@@ -24,7 +24,7 @@ from hwopt.design.variables import Variable
 from hwopt.errors import UserError, suggest
 from hwopt.model.estimate import report_type
 from hwopt.model.report import ServingReport, TrainingReport
-from hwopt.optim.options import SEARCH, SearchOptions
+from hwopt.solver.options import SEARCH, SearchOptions
 from hwopt.study.sensitivity.inputs import Input, template_inputs
 from hwopt.study.sweep.evaluator import chunk_of, memory_of, tile_of
 from hwopt.study.sweep.focused import GROUP, Focused, turns_of

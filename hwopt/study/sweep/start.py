@@ -12,9 +12,9 @@ from hwopt.design.exact import ExactModel
 from hwopt.design.lattices import lattice_of, without_lattice
 from hwopt.design.problem import Problem
 from hwopt.design.variables import Variable
-from hwopt.optim.branch_and_bound import search
-from hwopt.optim.options import SEARCH, SearchOptions, SweepOptions
-from hwopt.optim.programmes import Programmes
+from hwopt.solver.options import SEARCH, SearchOptions, SweepOptions
+from hwopt.solver.search.branch_and_bound import search
+from hwopt.solver.search.node_relaxations import NodeRelaxations
 from hwopt.study.sweep.space import Space
 from hwopt.study.sweep.specification import Optimum
 
@@ -30,7 +30,7 @@ def searched(problem: Problem, samples: int, options: SearchOptions = SEARCH) ->
         lattice = lattice_of(problem)
         try:
             result = search(
-                Programmes(problem, lattice, options=options),
+                NodeRelaxations(problem, lattice, options=options),
                 tolerance=options.sweep.gap,
                 most_boxes=samples // options.sweep.variants_per_node,
                 exact=[ExactModel(problem)],

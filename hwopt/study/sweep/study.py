@@ -14,8 +14,8 @@ import numpy as np
 
 from hwopt.design.problem import Problem
 from hwopt.errors import UserError
-from hwopt.optim.options import SearchOptions
 from hwopt.options import options_of
+from hwopt.solver.options import SearchOptions
 from hwopt.study.sweep import processes
 from hwopt.study.sweep.coordinates import with_names
 from hwopt.study.sweep.damage import damage
@@ -128,7 +128,7 @@ def _optima(out: str | Place | None, options: SearchOptions) -> Callable[[str, P
         if name in known:
             bound = known[name]["lower_bound"]
             return Optimum(**known[name] | {"lower_bound": math.nan if bound is None else bound})
-        from hwopt.optim.optimize import optimize
+        from hwopt.solver.optimize import optimize
 
         solution = optimize(problem, options=options)
         bound = solution.certificate.lower_bound

@@ -142,7 +142,7 @@ def test_a_worker_executes_nothing_of_the_current_folder(hostile, pool, monkeypa
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", ["", ".", str(folder), str(folder / "inside"), folder, *sys.path])
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["", "inside", str(ROOT)]))
-    pool.wake(["hwopt.optim.bounding"])
+    pool.wake(["hwopt.solver.search.bounding"])
     (helper,) = pool._helpers
     waits(lambda: helper.ready)
     (here, _), (there, path) = both()

@@ -83,8 +83,8 @@ WORDS = {"validate": RUNS, "calibrate": RUNS, "check": "llama3.1-405b", "catalog
 """The positional argument of a command."""
 
 WORK_DONE = (
-    "hwopt.optim.certified:certified", "hwopt.optim.choices:certified_choice", "hwopt.optim.portfolio:certified_portfolio",
-    "hwopt.optim.relaxed:optimize_relaxed", "hwopt.optim.plan_table:in_blocks", "hwopt.trace.cache:evaluate_rows_in_numpy",
+    "hwopt.solver.search.solve_global:solve_global", "hwopt.solver.search.categorical:certified_choice", "hwopt.solver.portfolio.solve:certified_portfolio",
+    "hwopt.solver.local.multistart:optimize_relaxed", "hwopt.planning.plan_table:in_blocks", "hwopt.trace.cache:evaluate_rows_in_numpy",
     "hwopt.trace.cache:cached_trace", "hwopt.evidence.validation.join:join", "hwopt.study.deploy:_machine",
 )  # fmt: skip
 """Where commands begin to compute."""

@@ -16,12 +16,12 @@ from hwopt.design.exact import ExactModel
 from hwopt.design.lattices import lattice_of, scope_of
 from hwopt.design.problem import Problem
 from hwopt.model.report import FEASIBILITY_TOLERANCE
-from hwopt.optim import certified
-from hwopt.optim.branch_and_bound import search
-from hwopt.optim.deadline import Deadline, by_deadline
-from hwopt.optim.programmes import Programmes
-from hwopt.optim.solution import Outcome, Solution
 from hwopt.report.screens import solution_screen
+from hwopt.solver.deadline import Deadline, by_deadline
+from hwopt.solver.search import solve_global
+from hwopt.solver.search.branch_and_bound import search
+from hwopt.solver.search.node_relaxations import NodeRelaxations
+from hwopt.solver.solution import Outcome, Solution
 from tests.rotation import one_in, rotated
 
 OPEN = {"power_budget_w": 1e12, "capex_budget_usd": 1e14, "time_budget_s": 1e12}
@@ -36,7 +36,7 @@ def problem(objective: str, boxes: dict[str, tuple[float, float]], **fields) -> 
 def answered(asked: Problem) -> Solution:
     """What a search of some hundred boxes comes to: no time, which depends on the machine."""
     with jax.enable_x64(True):
-        return certified.certified(asked, explain=False, most_boxes=600)
+        return solve_global.solve_global(asked, explain=False, most_boxes=600)
 
 
 @one_in(3, 1)
@@ -83,8 +83,8 @@ def test_designs_read_beside_others_are_as_good_as_alone():
             row[[lattice.at[name] for name in at]] = values
             points += [row] if lattice.valid(row[None])[0] else []
         assert len(points) >= 4
-        together = search(Programmes(asked, lattice), designs=points, most_boxes=0)
-        alone = [search(Programmes(asked, lattice), designs=[point], most_boxes=0).value for point in points]
+        together = search(NodeRelaxations(asked, lattice), designs=points, most_boxes=0)
+        alone = [search(NodeRelaxations(asked, lattice), designs=[point], most_boxes=0).value for point in points]
     assert np.isfinite(alone).any()
     np.testing.assert_allclose(together.value, min(alone), rtol=1e-6)
 
@@ -130,7 +130,7 @@ def test_designs_that_divide_nothing_are_left_out():
         row = lattice.initial_boxes().low[0].copy()
         row[lattice.at["tp"]] = 15
         assert not lattice.valid(row[None])[0]
-        assert search(Programmes(asked, lattice), designs=[row], most_boxes=0).point is None
+        assert search(NodeRelaxations(asked, lattice), designs=[row], most_boxes=0).point is None
 
 
 @one_in(3, 0)
@@ -172,9 +172,9 @@ def test_a_proof_stays_where_there_is_no_time_to_explain_it():
     """Proved infeasible, but time ran out before it was known what would mend it: the proof was lost."""
     with jax.enable_x64(True):
         asked = problem("train_cost", {"pp": (1.0, 1.0)}, power_budget_w=1e3)
-        question = certified.Question(asked, lattice_of(asked), ExactModel(asked).prepare(), Deadline(0.0))
+        question = solve_global.SearchProblem(asked, lattice_of(asked), ExactModel(asked).prepare(), Deadline(0.0))
         question.result.complete = True
-        answer = certified.cut_short(question)
+        answer = solve_global.stopped_solution(question)
     assert (
         answer.outcome is Outcome.infeasible
         and "No design of the lattice satisfies all budgets" in answer.infeasibility

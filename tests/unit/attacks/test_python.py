@@ -245,14 +245,14 @@ def test_a_box_of_a_count_without_an_integer():
     ],
 )
 def test_names_are_looked_at_before_any_search(call, named, monkeypatch):
-    for path in ("hwopt.optim.optimize.optimize", "hwopt.study.invest.optimize"):
+    for path in ("hwopt.solver.optimize.optimize", "hwopt.study.invest.optimize"):
         monkeypatch.setattr(path, lambda *_, **__: pytest.fail("searched before all was checked"))
     refused("'foo'", getattr(hwopt, call), QUESTION, **({"samples": 64} if call == "sweep" else {}), **named)
 
 
 def test_a_folder_of_something_else_is_looked_at_before_any_search(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "hwopt.optim.optimize.optimize", lambda *_, **__: pytest.fail("searched before all was checked")
+        "hwopt.solver.optimize.optimize", lambda *_, **__: pytest.fail("searched before all was checked")
     )
     (tmp_path / "notes.txt").touch()
     refused("holds something else than a sweep", hwopt.sweep, QUESTION, 64, within=1.1, out=tmp_path)

@@ -23,8 +23,8 @@ from hwopt.convex.signomial import ONE, Algebra, number
 from hwopt.design.lattices import lattice_of
 from hwopt.integers.boxes import Boxes
 from hwopt.integers.system import System
-from hwopt.optim.bounding import bounded
-from hwopt.optim.programmes import Programmes
+from hwopt.solver.search.bounding import bound_nodes
+from hwopt.solver.search.node_relaxations import NodeRelaxations
 from tests.rotation import one_in, rotated
 from tests.unit.convex.reading import value
 
@@ -362,7 +362,7 @@ def question():
     lattice = lattice_of(looser)
     points = designs_near(lattice, np.random.default_rng(0), 100)
     points = np.vstack([lattice.point(GOOD), points])
-    known = bounded(Programmes(looser, lattice), Boxes(points, points), tolerance=1e-9)
+    known = bound_nodes(NodeRelaxations(looser, lattice), Boxes(points, points), tolerance=1e-9)
     made, answers, lower = known.programme, known.answers, known.lower
     assert not made.relaxed
     solved = np.flatnonzero((answers.status == Status.solved) & np.isfinite(lower))[:12]
@@ -387,7 +387,7 @@ def test_boxes_of_the_lattice_bound_the_designs_inside(question):
         assert len(left) == len(points)
         assert ((boxes.low <= points) & (points <= boxes.high)).all()
         # To 1e-9 one of 80 takes more iterations than there are.
-        known = bounded(Programmes(problem, lattice), boxes, tolerance=1e-8)
+        known = bound_nodes(NodeRelaxations(problem, lattice), boxes, tolerance=1e-8)
         answers, lower = known.answers, known.lower
         assert (answers.status == Status.solved).all()
         assert (lower <= optima + 1e-8).all()

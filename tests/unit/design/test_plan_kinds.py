@@ -11,7 +11,7 @@ from hwopt.design.exact import ExactModel, logarithms
 from hwopt.design.lattices import lattice_of, scope_of
 from hwopt.design.variables import KNOWN
 from hwopt.integers.system import Role
-from hwopt.optim.certified import certified
+from hwopt.solver.search.solve_global import solve_global
 from hwopt.study.parts import parts_price
 from tests.rotation import one_in
 
@@ -36,7 +36,7 @@ def problem():
 @pytest.fixture(scope="module")
 def answer(problem):
     with jax.enable_x64(True):
-        return certified(problem)
+        return solve_global(problem)
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -17,7 +17,7 @@ from hwopt.evidence.validation import training
 from hwopt.evidence.validation.join import join
 from hwopt.evidence.validation.machines import constants, software
 from hwopt.evidence.validation.training import share_that_fits, steps, value
-from hwopt.optim.quick_jit import quick_jit
+from hwopt.solver.jit_options import quick_jit
 from tests.cases import random_case
 from tests.cases import replace as change
 from tests.evidence_cases import RUN, row_of

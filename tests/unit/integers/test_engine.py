@@ -19,8 +19,8 @@ from hwopt.integers.counting import count
 from hwopt.integers.enumeration import divisors, enumerated
 from hwopt.integers.relations import Allowed, Divides, Lookup, Nested, Product, When, at_least, at_most, equal
 from hwopt.integers.system import Integer, Kink, Piece, Role, System, integer
-from hwopt.optim.branch_and_bound import search
-from hwopt.optim.programmes import Programmes
+from hwopt.solver.search.branch_and_bound import search
+from hwopt.solver.search.node_relaxations import NodeRelaxations
 from hwopt.study.sweep.space import Space
 from tests.rotation import rotated
 
@@ -280,7 +280,7 @@ def question():
 
 @pytest.fixture(scope="module")
 def programmes(question):
-    return Programmes(question, lattice_of(question))
+    return NodeRelaxations(question, lattice_of(question))
 
 
 @pytest.fixture(scope="module")

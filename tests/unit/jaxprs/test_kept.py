@@ -24,8 +24,8 @@ from hwopt import catalog, own_sources
 from hwopt.design import exact
 from hwopt.design.lattices import lattice_of
 from hwopt.model.estimate import estimate
-from hwopt.optim import canonicalize
-from hwopt.optim.programmes import Programmes
+from hwopt.solver.search import canonicalize
+from hwopt.solver.search.node_relaxations import NodeRelaxations
 from hwopt.trace import cache
 from tests.rotation import one_in
 
@@ -86,7 +86,7 @@ def test_what_is_read_from_disk_is_read_as_a_programme_alike(folder):
         canonicalize._general.cache_clear()
         canonicalize._line.cache_clear()
         with jax.enable_x64(True):
-            seen.append(Programmes(problem, lattice).of(boxes)[0])
+            seen.append(NodeRelaxations(problem, lattice).of(boxes)[0])
     traced, read = seen
     assert len(files(folder)) == 1
     np.testing.assert_array_equal(traced.structure.exponents, read.structure.exponents)

@@ -28,7 +28,7 @@ from hwopt.model.manufacture import (
     wafers_per_chip,
     wafers_per_good_die,
 )
-from hwopt.optim.quick_jit import quick_jit
+from hwopt.solver.jit_options import quick_jit
 from tests.in_numpy import in_numpy, once
 
 MM2 = 1e-6

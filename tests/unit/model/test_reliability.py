@@ -20,7 +20,7 @@ from hwopt.errors import UserError
 from hwopt.hardware.peripherals import Reliability
 from hwopt.model import reliability as model
 from hwopt.model.maximum import hard_maximum, soft_maximum
-from hwopt.optim.quick_jit import quick_jit
+from hwopt.solver.jit_options import quick_jit
 from tests.in_numpy import in_numpy, once
 
 FIELDS = tuple(Reliability.__dataclass_fields__)

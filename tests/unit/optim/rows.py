@@ -12,7 +12,7 @@ from hwopt.design.problem import Problem
 from hwopt.integers.boxes import Boxes
 from hwopt.integers.relaxation import ends_of
 from hwopt.integers.system import System
-from hwopt.optim.canonicalize import canonicalize, free_values
+from hwopt.solver.search.canonicalize import canonicalize, free_values
 from tests.unit.convex.reading import value
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import optax
 import pytest
 
-from hwopt.optim.augmented_lagrangian import Settings, minimise_all, projected_gradient
+from hwopt.solver.local.augmented_lagrangian import LagrangianSettings, minimise_all, projected_gradient
 
-COUNTS = Settings(outer=np.asarray(24), inner=np.asarray(260))
+COUNTS = LagrangianSettings(outer=np.asarray(24), inner=np.asarray(260))
 
 
 @pytest.fixture(autouse=True)

@@ -8,11 +8,11 @@ import numpy as np
 import hwopt
 from hwopt import processes
 from hwopt.design.lattices import lattice_of
-from hwopt.optim import bounding
-from hwopt.optim.branch_and_bound import _spread
-from hwopt.optim.branching import Search, SearchResult
-from hwopt.optim.deadline import Deadline
-from hwopt.optim.programmes import Programmes
+from hwopt.solver.deadline import Deadline
+from hwopt.solver.search import bounding
+from hwopt.solver.search.branch_and_bound import _spread
+from hwopt.solver.search.node_relaxations import NodeRelaxations
+from hwopt.solver.search.search_tree import SearchResult, SearchState
 from tests.rotation import one_in
 
 
@@ -29,16 +29,16 @@ def test_boxes_are_bounded_alike_with_a_helper_and_without(monkeypatch):
     pool.wake([bounding.__name__])
     problem = hwopt.objective("train_cost", workload="llama3.1-8b", global_batch=2048.0).problem()
     with jax.enable_x64(True):
-        programmes = Programmes(problem, lattice_of(problem))
-        search = Search(programmes, 1e-4, Deadline(), SearchResult())
+        programmes = NodeRelaxations(problem, lattice_of(problem))
+        search = SearchState(programmes, 1e-4, Deadline(), SearchResult())
         assert pool._helpers[0]._awake.wait(60), "the helper does not wake"
         boxes = _spread(search, programmes.lattice.initial_boxes())
-        together = bounding.bounded(programmes, boxes, loose=1e-3)
+        together = bounding.bound_nodes(programmes, boxes, loose=1e-3)
         assert (
             len(boxes) >= 2 * programmes.options.tree.parallel_nodes and len(pool._helpers[0]._kept) == 2
         )  # a recording and a structure
         monkeypatch.setenv(processes.VARIABLE, "1")
-        alone = bounding.bounded(programmes, boxes, loose=1e-3)
+        alone = bounding.bound_nodes(programmes, boxes, loose=1e-3)
     np.testing.assert_allclose(together.lower, alone.lower, rtol=0.0, atol=1e-3)
     there = np.isfinite(alone.lower) & (together.answers.iterations == alone.answers.iterations)
     assert there.sum() > 50 and there.sum() >= np.isfinite(alone.lower).sum() - 2

@@ -13,10 +13,10 @@ from hwopt.design.lattices import lattice_of
 from hwopt.integers.boxes import Boxes
 from hwopt.model.learning import loss_floor
 from hwopt.model.report import FEASIBILITY_TOLERANCE
-from hwopt.optim.bounding import bounded
-from hwopt.optim.branch_and_bound import search
-from hwopt.optim.options import SEARCH
-from hwopt.optim.programmes import Programmes
+from hwopt.solver.options import SEARCH
+from hwopt.solver.search.bounding import bound_nodes
+from hwopt.solver.search.branch_and_bound import search
+from hwopt.solver.search.node_relaxations import NodeRelaxations
 from tests.rotation import rotated, shared_out
 from tests.unit.optim.rows import rows_held
 
@@ -57,7 +57,7 @@ class Case:
             problem = hwopt.objective(objective, **fields).problem().continuous
             self.problem = problem.narrowed({n: (float(a), float(b)) for n, (a, b) in boxes.items()})
             self.lattice = lattice_of(self.problem)
-            self.programmes = Programmes(self.problem, self.lattice)
+            self.programmes = NodeRelaxations(self.problem, self.lattice)
             self.model = ExactModel(self.problem).prepare()
             self.rng = np.random.default_rng(7)
             found = search(self.programmes, most_boxes=300, tolerance=1e-3)
@@ -65,7 +65,7 @@ class Case:
             self.best = found
             self.points, self.designs, self.optima = [], [], []
             tried = np.array([found.point, *self.near(found.point, 30 * count)])
-            known = bounded(self.programmes, Boxes.of_points(tried), tolerance=SEARCH.tree.answer_gaps[0])
+            known = bound_nodes(self.programmes, Boxes.of_points(tried), tolerance=SEARCH.tree.answer_gaps[0])
             programme, answers = known.programme, known.answers
             for i in np.flatnonzero((answers.status == Status.solved) & ~programme.inexact())[:count]:
                 design = dict(zip(programme.names, np.exp(answers.y[i]), strict=True)) | self.lattice.design(tried[i])
@@ -145,7 +145,7 @@ def test_true_designs_break_no_row_of_their_boxes(case):
 def test_no_leaf_is_below_the_bound_of_a_box_that_holds_it(case):
     boxes, which = case.boxes_around(40)
     with jax.enable_x64(True):
-        lower = bounded(case.programmes, boxes).lower
+        lower = bound_nodes(case.programmes, boxes).lower
     assert (np.array(case.optima)[which] - lower).min() >= -1e-6
 
 
@@ -155,7 +155,7 @@ def test_no_neighbour_of_an_answer_is_better_than_proved(case):
     names = [each.name for each in case.problem.variables]
     lower = {each.name: each.lower for each in case.problem.variables}
     with jax.enable_x64(True):
-        known = bounded(case.programmes, Boxes.of_points(points), tolerance=SEARCH.tree.answer_gaps[0])
+        known = bound_nodes(case.programmes, Boxes.of_points(points), tolerance=SEARCH.tree.answer_gaps[0])
         programme, answers = known.programme, known.answers
         rows = []
         for y, point in zip(answers.y, points, strict=True):

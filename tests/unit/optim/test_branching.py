@@ -9,8 +9,8 @@ import pytest
 from hwopt.integers.boxes import Boxes
 from hwopt.integers.relations import Lookup
 from hwopt.integers.system import Integer, Piece, System
-from hwopt.optim.branching import Open, Search
-from hwopt.optim.deadline import Deadline
+from hwopt.solver.deadline import Deadline
+from hwopt.solver.search.search_tree import OpenNodes, SearchState
 
 COORDINATES = (
     Integer("stages", 1, 16, pseudo_cost=0.3, stepped=True),
@@ -24,7 +24,7 @@ def column_of(lookups: tuple[Lookup, ...], low: list[int], high: list[int]) -> s
     """The coordinate along which a box is split."""
     lattice = System(COORDINATES, (), lookups)
     programmes: Any = SimpleNamespace(lattice=lattice)
-    split = Search(programmes, 1e-4, Deadline()).split(Boxes(np.array([low]), np.array([high])))
+    split = SearchState(programmes, 1e-4, Deadline()).split(Boxes(np.array([low]), np.array([high])))
     return lattice.names[split.columns[0]]
 
 
@@ -56,8 +56,8 @@ def test_slopes_cut_pieces_of_what_is_continuous(slope, left):
     piece = Piece("size", tuple(2.0**i for i in range(9)))
     lattice = System((Integer(piece.name, 1, 8),), (), pieces=(piece,))
     programmes: Any = SimpleNamespace(lattice=lattice)
-    work = Search(programmes, 0.0, Deadline())
+    work = SearchState(programmes, 0.0, Deadline())
     work.result.value = np.log(4.0) * (1.0 - 1e-6)
     zero = np.zeros(1)
-    tight, rows = work.tightened(Open(lattice.initial_boxes(), zero, zero, np.array([[slope]])))
+    tight, rows = work.tightened(OpenNodes(lattice.initial_boxes(), zero, zero, np.array([[slope]])))
     assert rows.tolist() == [0] and (tight.low[0, 0], tight.high[0, 0]) == left

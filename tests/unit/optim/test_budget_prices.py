@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import hwopt
-from hwopt.optim.budget_prices import _Ends, _side, with_one_sided_prices
-from hwopt.optim.solution import BudgetUse, SidePrice
 from hwopt.report.budget_prices import one_sided_document, price_words, status_of
+from hwopt.solver.budget_prices import _Ends, _side, with_one_sided_prices
+from hwopt.solver.solution import BudgetUse, OneSidedPrice
 from results.benchmarks.prices import checks, random_answer
 from tests.rotation import shared_out
 
@@ -66,7 +66,7 @@ def test_ends_of_intervals(ends, by, low, high):
 
 
 def priced(budget: BudgetUse, less: tuple[float, float], more: tuple[float, float]) -> BudgetUse:
-    sides = SidePrice(99.0, 201.0, 200.0, *less), SidePrice(101.0, 199.0, 198.0, *more)
+    sides = OneSidedPrice(99.0, 201.0, 200.0, *less), OneSidedPrice(101.0, 199.0, 198.0, *more)
     return replace(budget, one_sided=sides)
 
 

@@ -21,9 +21,9 @@ from hwopt.design.metrics import METRICS
 from hwopt.design.problem import Form, Problem, evaluate
 from hwopt.integers import counting
 from hwopt.integers.boxes import Boxes
-from hwopt.optim.bounding import bounded
-from hwopt.optim.certified import leaf
-from hwopt.optim.programmes import Programmes
+from hwopt.solver.search.bounding import bound_nodes
+from hwopt.solver.search.node_relaxations import NodeRelaxations
+from hwopt.solver.search.solve_global import solve_leaf
 from tests.in_numpy import once
 from tests.rotation import rotated, shared_out
 from tests.unit.convex.test_canonical import GOOD, designs_near
@@ -62,7 +62,7 @@ def leaves(name: str, count: int) -> tuple[np.ndarray, ...]:
     problem = problem_of(name)
     lattice = lattice_of(problem)
     points = designs_near(lattice, np.random.default_rng(3), 250)
-    known = bounded(Programmes(problem, lattice), Boxes(points, points))
+    known = bound_nodes(NodeRelaxations(problem, lattice), Boxes(points, points))
     answers, lower = known.answers, known.lower
     held = np.flatnonzero((answers.status == Status.solved) & np.isfinite(lower))
     return tuple(points[held[:count]])
@@ -70,7 +70,7 @@ def leaves(name: str, count: int) -> tuple[np.ndarray, ...]:
 
 def leaf_of(problem: Problem, point: np.ndarray):
     """Programme, answers, logarithm of the optimum."""
-    programme, answers = leaf(Programmes(problem, lattice_of(problem)), point)
+    programme, answers = solve_leaf(NodeRelaxations(problem, lattice_of(problem)), point)
     assert not programme.relaxed
     assert answers.status[0] == Status.solved
     return programme, answers, float(answers.objective[0] + programme.constant[0])
@@ -339,7 +339,7 @@ def test_the_best_of_a_tiny_lattice_is_the_best_of_all_its_designs(name):
     assert lattice.valid(points).all()
     optima = []
     for point in points:
-        programme, answers = leaf(Programmes(problem, lattice), point)
+        programme, answers = solve_leaf(NodeRelaxations(problem, lattice), point)
         solved = answers.status[0] == Status.solved
         assert solved or answers.status[0] == Status.infeasible
         optima.append(float(answers.objective[0] + programme.constant[0]) if solved else math.inf)

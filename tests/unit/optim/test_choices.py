@@ -10,12 +10,12 @@ import pytest
 import hwopt
 from hwopt.design.lattices import lattice_of
 from hwopt.errors import UserError
-from hwopt.optim.bounding import bounded
-from hwopt.optim.choices import branches, certified_choice, grouped
-from hwopt.optim.deadline import Deadline
-from hwopt.optim.options import SEARCH
-from hwopt.optim.programmes import CHOICE, Programmes
-from hwopt.optim.solution import Branch, Fate, Outcome
+from hwopt.solver.deadline import Deadline
+from hwopt.solver.options import SEARCH
+from hwopt.solver.search.bounding import bound_nodes
+from hwopt.solver.search.categorical import certified_choice, choice_states, grouped_choices
+from hwopt.solver.search.node_relaxations import CHOICE, NodeRelaxations
+from hwopt.solver.solution import Branch, BranchOutcome, Outcome
 from tests.rotation import one_in, shared_out
 
 QUESTION = hwopt.objective(
@@ -59,7 +59,7 @@ def test_the_bound_of_each_branch_holds(together, alone):
     assert fates.keys() == alone.keys()
     for name, solution in alone.items():
         each = fates[name]
-        if each.fate is Fate.infeasible:
+        if each.fate is BranchOutcome.infeasible:
             assert not solution.feasible
         elif solution.feasible:
             assert each.lower_bound <= solution.objective * (1.0 + 1e-7)
@@ -77,21 +77,21 @@ def test_the_order_of_choices_changes_no_answer(together, coolings):
 def test_machines_of_one_lattice_have_the_programmes_that_they_have_alone():
     """Boxes of several machines in one batch are bounded as each machine's own are."""
     wider = BOXES | {"pp": (1.0, 2.0), "micro_batch": (1.0, 2.0)}  # narrower ones do not split by the choice
-    asked = branches(QUESTION, {"chip": ("h100-sxm", "h200"), "cooling": COOLINGS}, bounds=wider)
+    asked = choice_states(QUESTION, {"chip": ("h100-sxm", "h200"), "cooling": COOLINGS}, bounds=wider)
     problems = dict(enumerate(each.question for each in asked))
-    (group,) = grouped(problems)
+    (group,) = grouped_choices(problems)
     with jax.enable_x64(True):
         lattice = group.programmes.lattice
         boxes = lattice.initial_boxes()
         for _ in range(4):
             width = np.log(boxes.high / np.maximum(boxes.low, 1))
             boxes = lattice.split(boxes, width.argmax(axis=1))[0]
-        lower = bounded(group.programmes, boxes).lower
+        lower = bound_nodes(group.programmes, boxes).lower
         for number, problem in problems.items():
             own = boxes.low[:, lattice.at[CHOICE]] == number + 1
             keep = [column for name, column in lattice.at.items() if name != CHOICE]
             apart = type(boxes)(boxes.low[own][:, keep], boxes.high[own][:, keep])
-            expected = bounded(Programmes(problem, lattice_of(problem)), apart).lower
+            expected = bound_nodes(NodeRelaxations(problem, lattice_of(problem)), apart).lower
             np.testing.assert_array_equal(np.isinf(lower[own]), np.isinf(expected))
             finite = np.isfinite(expected)
             np.testing.assert_allclose(lower[own][finite], expected[finite], atol=1e-6)
@@ -99,8 +99,8 @@ def test_machines_of_one_lattice_have_the_programmes_that_they_have_alone():
 
 def test_machines_whose_exponents_differ_are_bounded_apart():
     """A 72-chip domain sums over other levels of switches than a board of eight."""
-    asked = branches(QUESTION, {"chip": ("h100-sxm", "gb200", "tpu-v5p")}, bounds=BOXES)
-    groups = grouped(dict(enumerate(each.question for each in asked)))
+    asked = choice_states(QUESTION, {"chip": ("h100-sxm", "gb200", "tpu-v5p")}, bounds=BOXES)
+    groups = grouped_choices(dict(enumerate(each.question for each in asked)))
     assert sorted(member for group in groups for member in group.members) == [0, 1, 2]
     assert len(groups) == 3
 
@@ -109,7 +109,7 @@ def test_where_no_combination_holds_the_budgets_it_is_proved():
     poor = dataclasses.replace(QUESTION, capex_budget_usd=1e6)
     answer = hwopt.optimize(poor, choices={"chip": ("h100-sxm", "h200")}, bounds=BOXES, explain=False)
     assert answer.outcome is Outcome.infeasible and not answer.chosen
-    assert {each.fate for each in answer.choices} == {Fate.infeasible}
+    assert {each.fate for each in answer.choices} == {BranchOutcome.infeasible}
 
 
 @one_in(3, 0)
@@ -117,19 +117,19 @@ def test_what_the_catalogue_has_but_cannot_be_asked_is_said():
     answer = hwopt.optimize(
         dataclasses.replace(QUESTION, precision="fp8"), choices={"chip": ["*"]}, bounds=BOXES, seconds=1e-3
     )
-    refused = [each for each in answer.choices if each.fate is Fate.refused]
+    refused = [each for each in answer.choices if each.fate is BranchOutcome.refused]
     assert refused and all(each.refused for each in refused) and any("no fp8 units" in each.refused for each in refused)
     assert len(answer.choices) == len(hwopt.catalog.names("chips"))
 
 
 @one_in(3, 2)
 def test_an_answer_by_a_deadline_is_honest():
-    asked = branches(QUESTION, {"chip": CHIPS, "cooling": COOLINGS}, bounds=BOXES)
+    asked = choice_states(QUESTION, {"chip": CHIPS, "cooling": COOLINGS}, bounds=BOXES)
     answer = certified_choice(asked, deadline=Deadline(0.0))
     assert answer.outcome is Outcome.best_found and answer.certificate.gap is None
     assert "all bounded" not in answer.certificate.scope
-    assert [each.fate for each in answer.choices].count(Fate.best) == 1
-    assert all(each.fate in (Fate.open, Fate.best) for each in answer.choices)
+    assert [each.fate for each in answer.choices].count(BranchOutcome.best) == 1
+    assert all(each.fate in (BranchOutcome.open, BranchOutcome.best) for each in answer.choices)
 
 
 @pytest.mark.parametrize(
@@ -152,14 +152,14 @@ def test_what_cannot_be_meant_is_refused(choices, words):
 @one_in(3, 1)
 def test_what_is_shown_is_never_a_choice_that_cannot_be_asked():
     """After a stop without a design, a last look may satisfy all budgets; its choice must be a valid question."""
-    asked = branches(
+    asked = choice_states(
         dataclasses.replace(QUESTION, power_budget_w=1e12, capex_budget_usd=1e15, time_budget_s=1e12), {"chip": CHIPS}
     )
     answer = certified_choice(
-        [Branch((("chip", "none"),), Fate.refused, refused="no such chip"), *asked], deadline=Deadline(0.0)
+        [Branch((("chip", "none"),), BranchOutcome.refused, refused="no such chip"), *asked], deadline=Deadline(0.0)
     )
     assert answer.feasible and answer.chosen["chip"] in CHIPS
-    assert answer.choices[-1].fate is Fate.refused
+    assert answer.choices[-1].fate is BranchOutcome.refused
 
 
 def test_choices_are_proved_or_not_asked():
@@ -168,11 +168,11 @@ def test_choices_are_proved_or_not_asked():
     with pytest.raises(UserError, match="local"):
         hwopt.optimize(QUESTION, choices={"chip": CHIPS}, regime="local")
     with pytest.raises(UserError, match="what a design is ported to"):
-        branches(dataclasses.replace(QUESTION, technology="3nm"), {"chip": CHIPS})
+        choice_states(dataclasses.replace(QUESTION, technology="3nm"), {"chip": CHIPS})
 
 
 def test_software_is_the_chips_own():
-    (first, second) = branches(QUESTION, {"chip": ("h100-sxm", "tpu-v5p")})
+    (first, second) = choice_states(QUESTION, {"chip": ("h100-sxm", "tpu-v5p")})
     assert isinstance(first, Branch)
     stacks = [each.question.provenance.records["stack"].slug for each in (first, second)]
     assert stacks == ["nemo-2024", "jax-maxtext-tpu"]

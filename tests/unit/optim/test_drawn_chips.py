@@ -13,10 +13,10 @@ from hwopt.design.exact import ExactModel
 from hwopt.design.lattices import lattice_of
 from hwopt.integers.boxes import Boxes
 from hwopt.integers.system import Piece
-from hwopt.optim.bounding import bounded
-from hwopt.optim.certified import values_of
-from hwopt.optim.programmes import Programmes
-from hwopt.optim.solution import Outcome
+from hwopt.solver.search.bounding import bound_nodes
+from hwopt.solver.search.node_relaxations import NodeRelaxations
+from hwopt.solver.search.solve_global import design_values
+from hwopt.solver.solution import Outcome
 from tests.rotation import one_in
 
 PLAN = {
@@ -47,7 +47,7 @@ def test_a_drawn_chip_is_proved_beside_one_plan():
     solution = answer()
     assert solution.outcome is Outcome.proved and solution.certificate.gap <= 1e-4
     assert solution.certificate.max_violation <= 1e-6
-    values = values_of(solution)
+    values = design_values(solution)
     assert values["dies"] == round(values["dies"]) and values["hbm_stacks"] == 3
     assert values["enabled_fraction"] * UNITS == pytest.approx(round(values["enabled_fraction"] * UNITS), abs=1e-9)
     assert solution.objective == pytest.approx(1.90825e6, rel=1e-3)  # racks of 30 kW are full
@@ -57,7 +57,7 @@ def test_a_drawn_chip_is_proved_beside_one_plan():
 def test_no_design_at_random_is_below_the_bound():
     solution, rng, count = answer(), np.random.default_rng(3), 4000
     problem = solution.problem
-    near = np.array([np.log(values_of(solution)[each.name]) for each in problem.variables])
+    near = np.array([np.log(design_values(solution)[each.name]) for each in problem.variables])
     rows = np.tile(near, (count, 1))
     places = {each.name: i for i, each in enumerate(problem.variables)}
     for name, width in (("compute_area_m2", 0.1), ("sram_bytes", 0.5), ("clock_hz", 0.1)):
@@ -76,7 +76,7 @@ def test_no_box_that_holds_the_answer_is_bounded_above_it():
     """Boxes of all plans and parts around it, read at once: what one of them leaves open must not weigh on another."""
     problem, best, rng = question().problem(), answer(), np.random.default_rng(5)
     lattice = lattice_of(problem)
-    point = lattice.point(values_of(best))
+    point = lattice.point(design_values(best))
     ends = np.array([each.ends for each in lattice.coordinates])
     low, high = (np.tile(point, (24, 1)) for _ in range(2))
     widened = rng.uniform(size=low.shape)
@@ -85,7 +85,7 @@ def test_no_box_that_holds_the_answer_is_bounded_above_it():
     boxes, _ = lattice.propagate(Boxes(low, high))
     assert len(boxes) == 24
     with jax.enable_x64(True):
-        lower = bounded(Programmes(problem, lattice), boxes).lower
+        lower = bound_nodes(NodeRelaxations(problem, lattice), boxes).lower
     assert lower.max() <= np.log(best.objective) + 1e-6
     assert np.sort(lower)[-2:].min() >= np.log(best.objective) - 0.1  # and the narrow ones are no empty words
 

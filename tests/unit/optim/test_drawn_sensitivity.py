@@ -11,9 +11,9 @@ import pytest
 
 from hwopt.design.exact import ExactModel
 from hwopt.design.lattices import lattice_of
-from hwopt.optim.held import NotKnown, beside, optimum_beside, templates
-from hwopt.optim.optimum_sensitivity import optimum_sensitivity
-from hwopt.optim.options import SEARCH
+from hwopt.solver.optimum_sensitivity import optimum_sensitivity
+from hwopt.solver.options import SEARCH
+from hwopt.solver.search.fixed_integers import NoDerivative, boxes_around, optimum_near, perturbed_templates
 from hwopt.study.sensitivity.inputs import template_inputs
 from tests.rotation import rotated
 from tests.tiers import turn
@@ -122,10 +122,10 @@ def test_elasticity_equals_solving_again_a_percent_to_each_side(problem, point, 
     place = [each.name for each in inputs].index(name)
 
     def optimum(factor: float) -> float:
-        leaves = templates(problem, [inputs[place].place], np.array([[factor]]))
+        leaves = perturbed_templates(problem, [inputs[place].place], np.array([[factor]]))
         leaves = [leaf[-1].copy() for leaf in leaves]
         moved = dataclasses.replace(problem, template=jax.tree.unflatten(jax.tree.structure(problem.template), leaves))
-        return math.log(optimum_beside(moved, point, found.design)[0])
+        return math.log(optimum_near(moved, point, found.design)[0])
 
     with jax.enable_x64(True):
         slope = (optimum(1.01) - optimum(0.99)) / math.log(1.01 / 0.99)
@@ -134,7 +134,7 @@ def test_elasticity_equals_solving_again_a_percent_to_each_side(problem, point, 
 
 def test_the_optimum_beside_is_the_same_from_elsewhere(problem, point, found):
     with jax.enable_x64(True):
-        near = beside(problem, point, {"compute_area_m2": 1.5e-3, "sram_bytes": 15e6, "clock_hz": 1.0e9})
+        near = boxes_around(problem, point, {"compute_area_m2": 1.5e-3, "sram_bytes": 15e6, "clock_hz": 1.0e9})
     for name, value in found.design.items():
         low, high = near[name]
         assert math.sqrt(low * high) == pytest.approx(value, rel=1e-4) and high / low == pytest.approx(
@@ -143,5 +143,5 @@ def test_the_optimum_beside_is_the_same_from_elsewhere(problem, point, found):
 
 
 def test_where_no_design_is_beside_it_is_not_known(problem, point):
-    with pytest.raises(NotKnown, match="integers held"), jax.enable_x64(True):
-        beside(problem.relaxed([1e-3, 1.0, 1.0]), point, START)  # a run of two hours
+    with pytest.raises(NoDerivative, match="integers held"), jax.enable_x64(True):
+        boxes_around(problem.relaxed([1e-3, 1.0, 1.0]), point, START)  # a run of two hours

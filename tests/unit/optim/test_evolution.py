@@ -13,14 +13,14 @@ from hwopt.design.lattices import lattice_of
 from hwopt.design.variables import Variable
 from hwopt.integers.relations import Divides, Product
 from hwopt.integers.system import Integer, Piece, Role, System
-from hwopt.optim.branch_and_bound import solve_nearby, take_in
-from hwopt.optim.branching import Search
-from hwopt.optim.choices import grouped
-from hwopt.optim.deadline import Deadline
-from hwopt.optim.evolution import Evolution
-from hwopt.optim.judges import judge_of
-from hwopt.optim.options import SEARCH, HeuristicOptions
-from hwopt.optim.programmes import CHOICE, Elastic, Programmes
+from hwopt.solver.deadline import Deadline
+from hwopt.solver.options import SEARCH, HeuristicOptions
+from hwopt.solver.search.branch_and_bound import polish_neighbors, seed_evolution
+from hwopt.solver.search.categorical import grouped_choices
+from hwopt.solver.search.heuristics.evolutionary import EvolutionarySearch
+from hwopt.solver.search.heuristics.fitness import fitness_function
+from hwopt.solver.search.node_relaxations import CHOICE, ElasticProblem, NodeRelaxations
+from hwopt.solver.search.search_tree import SearchState
 from tests.rotation import one_in
 
 EDGES = tuple(np.geomspace(1.0, 100.0, 9))
@@ -78,13 +78,13 @@ def optimum() -> float:
 
 def test_it_ends_near_the_best_of_all_points():
     for seed in range(3):
-        found = Evolution(SYSTEM, VARIABLES, judge, seed).seeded().run()
+        found = EvolutionarySearch(SYSTEM, VARIABLES, judge, seed).seeded().run()
         assert found.excess[0] <= 1e-6
         assert optimum() - 1e-3 <= found.merit[0] <= optimum() + 5e-3
 
 
 def test_all_that_it_holds_are_points_with_sizes_in_their_pieces():
-    found = Evolution(SYSTEM, VARIABLES, judge).seeded().run(10)
+    found = EvolutionarySearch(SYSTEM, VARIABLES, judge).seeded().run(10)
     assert 0 < len(found.points) <= SEARCH.heuristic.population and SYSTEM.valid(found.points).all()
     assert len(np.unique(found.points, axis=0)) == len(found.points)
     edges, piece, size = np.asarray(EDGES), found.points[:, SYSTEM.at["size_piece"]], found.sizes[:, 0]
@@ -96,20 +96,20 @@ def test_all_that_it_holds_are_points_with_sizes_in_their_pieces():
 
 
 def test_the_same_seed_finds_the_same():
-    one, same, other = (Evolution(SYSTEM, VARIABLES, judge, seed).seeded().run(5) for seed in (0, 0, 1))
+    one, same, other = (EvolutionarySearch(SYSTEM, VARIABLES, judge, seed).seeded().run(5) for seed in (0, 0, 1))
     assert np.array_equal(one.points, same.points) and np.array_equal(one.sizes, same.sizes)
     assert not np.array_equal(one.points, other.points)
 
 
 def test_each_choice_of_kinds_keeps_its_best():
-    found = Evolution(SYSTEM, VARIABLES, judge, options=HeuristicOptions(population=40)).seeded().run(20)
+    found = EvolutionarySearch(SYSTEM, VARIABLES, judge, options=HeuristicOptions(population=40)).seeded().run(20)
     kinds = {tuple(each) for each in found.points[:, [SYSTEM.at[name] for name in ("t", "kind", "p")]].tolist()}
     assert len(kinds) == 40  # of 144, where the best choice alone has far more than 40 good designs
 
 
 def test_what_is_wanted_in_a_box_stays_in_it():
     low, high = np.array([[2, 1, 3, 4, 1, 1]]), np.array([[2, 1, 3, 8, 400, 8]])
-    found = Evolution(SYSTEM, VARIABLES, judge)
+    found = EvolutionarySearch(SYSTEM, VARIABLES, judge)
     points, rows = found.led_back(low, high, np.array([[2.0, 1.0, 3.0, 5.2, 37.0, 1.0]]))
     found.join_at(points, {"size": np.array([10.0])[rows]})
     (point,) = found.points
@@ -118,7 +118,7 @@ def test_what_is_wanted_in_a_box_stays_in_it():
 
 
 def test_families_hold_their_best_designs_and_all_of_the_same_kinds():
-    held = Evolution(SYSTEM, VARIABLES, judge).seeded().run(10)
+    held = EvolutionarySearch(SYSTEM, VARIABLES, judge).seeded().run(10)
     boxes, kinds = held.families(7), [SYSTEM.at[name] for name in ("t", "kind", "p")]
     first = list(dict.fromkeys(map(tuple, held.points[:, kinds])))[:7]
     assert [tuple(row) for row in boxes.low[:, kinds]] == first and (boxes.low[:, kinds] == boxes.high[:, kinds]).all()
@@ -128,7 +128,7 @@ def test_families_hold_their_best_designs_and_all_of_the_same_kinds():
 
 
 def test_children_move_and_trade_sizes_within_their_ends():
-    held = Evolution(SYSTEM, VARIABLES, judge).seeded()
+    held = EvolutionarySearch(SYSTEM, VARIABLES, judge).seeded()
     sizes, points = held.sizes[:400].copy(), held.points[:400].astype(float)
     held._move(sizes)
     moved = (sizes != held.sizes[:400]).any(axis=1).mean()
@@ -145,29 +145,29 @@ def test_children_move_and_trade_sizes_within_their_ends():
 def test_designs_next_to_relaxed_points_join_with_the_sizes_of_their_own_programmes():
     """A drawn chip's sizes, left in the middle, break limits; its programmes put them where the exact model takes them."""
     problem = hwopt.objective("train_time").problem().continuous
-    programmes = Programmes(problem, lattice_of(problem))
-    work = Search(programmes, 5e-3, Deadline(), exact=[ExactModel(problem)])
-    held = Evolution(programmes.lattice, problem.variables, judge_of(programmes)).seeded().run(5)
+    programmes = NodeRelaxations(problem, lattice_of(problem))
+    work = SearchState(programmes, 5e-3, Deadline(), exact=[ExactModel(problem)])
+    held = EvolutionarySearch(programmes.lattice, problem.variables, fitness_function(programmes)).seeded().run(5)
     families = held.families(16)
     known = work.bound(families)
     held.points, held.sizes, held.merit, held.excess = (
         each[:0] for each in (held.points, held.sizes, held.merit, held.excess)
     )
-    take_in(work, held, families, known, np.flatnonzero(np.isfinite(known.lower)))
+    seed_evolution(work, held, families, known, np.flatnonzero(np.isfinite(known.lower)))
     assert len(held.best(16)) and held.excess[0] < 1e-6
     assert held.merit[0] == pytest.approx(work.result.value, rel=1e-3)
     before, boxes = held.points.copy(), work.result.boxes
-    take_in(work, held, families, known, np.zeros(0, int))
+    seed_evolution(work, held, families, known, np.zeros(0, int))
     assert np.array_equal(held.points, before) and work.result.boxes == boxes
 
     met = work.result.value
-    solve_nearby(work, held)
+    polish_neighbors(work, held)
     assert work.result.value < met - 0.01  # a population of five generations is far from the best
     assert held.merit[0] == pytest.approx(work.result.value, rel=1e-3) and held.excess[0] < 1e-6
 
 
 def test_points_next_to_the_best_are_points_of_the_lattice():
-    held = Evolution(SYSTEM, VARIABLES, judge).seeded().run(5)
+    held = EvolutionarySearch(SYSTEM, VARIABLES, judge).seeded().run(5)
     near = held.near()
     assert len(near) > 100 and SYSTEM.valid(near).all()
     parents = held.best(SEARCH.heuristic.neighbor_parents)
@@ -177,7 +177,7 @@ def test_points_next_to_the_best_are_points_of_the_lattice():
 
 def test_nothing_comes_of_limits_that_nobody_can_judge():
     nothing = lambda columns: (np.zeros(len(columns["chips"])), np.full((len(columns["chips"]), 1), np.inf))
-    found = Evolution(SYSTEM, VARIABLES, nothing).seeded().run(3)
+    found = EvolutionarySearch(SYSTEM, VARIABLES, nothing).seeded().run(3)
     assert not len(found.points) and not len(found.best(4)) and not len(found.near())
 
 
@@ -188,14 +188,14 @@ def question():
 
 
 def some(problem, lattice):
-    found = Evolution(lattice, problem.variables, judge_of(Programmes(problem, lattice))).seeded()
+    found = EvolutionarySearch(lattice, problem.variables, fitness_function(NodeRelaxations(problem, lattice))).seeded()
     return found.columns(found.points[:50], found.sizes[:50])
 
 
 def test_designs_are_judged_by_the_exact_model(question):
     problem, lattice = question
     columns = some(problem, lattice)
-    objective, used = judge_of(Programmes(problem, lattice))(columns)
+    objective, used = fitness_function(NodeRelaxations(problem, lattice))(columns)
     exact = ExactModel(problem).designs([columns[each.name] for each in problem.variables])
     np.testing.assert_allclose(objective, exact.objective, rtol=1e-12)
     np.testing.assert_allclose(used, exact.constraints, rtol=1e-9, atol=1e-12)
@@ -204,8 +204,8 @@ def test_designs_are_judged_by_the_exact_model(question):
 def test_an_elastic_question_is_judged_by_what_its_budgets_give(question):
     problem, lattice = question
     columns, names = some(problem, lattice), [each.name for each in problem.budgets]
-    _, used = judge_of(Programmes(problem, lattice))(columns)
-    factor, left = judge_of(Programmes(problem, lattice, Elastic(tuple(names[:2]), 100.0)))(columns)
+    _, used = fitness_function(NodeRelaxations(problem, lattice))(columns)
+    factor, left = fitness_function(NodeRelaxations(problem, lattice, ElasticProblem(tuple(names[:2]), 100.0)))(columns)
     np.testing.assert_allclose(factor, np.maximum(used[:, :2].max(axis=1), 0.0))
     np.testing.assert_allclose(left, used[:, 2:])
 
@@ -213,8 +213,8 @@ def test_an_elastic_question_is_judged_by_what_its_budgets_give(question):
 def test_a_tilt_is_taken_off(question):
     problem, lattice = question
     columns = some(problem, lattice)
-    plain, _ = judge_of(Programmes(problem, lattice))(columns)
-    tilted, _ = judge_of(Programmes(problem, lattice).tilted({"chips": 0.3}))(columns)
+    plain, _ = fitness_function(NodeRelaxations(problem, lattice))(columns)
+    tilted, _ = fitness_function(NodeRelaxations(problem, lattice).tilted({"chips": 0.3}))(columns)
     np.testing.assert_allclose(tilted, plain - 0.3 * np.log(columns["chips"]))
 
 
@@ -222,9 +222,9 @@ def test_several_machines_are_judged_each_by_its_own_numbers():
     problems = {
         i: hwopt.objective("train_cost", prices=prices).problem() for i, prices in enumerate(("default", "on-premise"))
     }
-    (group,) = grouped(problems)
+    (group,) = grouped_choices(problems)
     columns = dict(some(problems[0], lattice_of(problems[0])))
-    judged = judge_of(group.programmes)
+    judged = fitness_function(group.programmes)
     for number, problem in problems.items():
         columns[CHOICE] = np.full(50, number + 1.0)
         objective, _ = judged(columns)

@@ -10,9 +10,9 @@ import numpy as np
 import hwopt
 from hwopt.design.exact import ExactModel
 from hwopt.design.model_shape import ASPECTS
-from hwopt.optim.certified import values_of
-from hwopt.optim.solution import Outcome
 from hwopt.plan import stage_layers
+from hwopt.solver.search.solve_global import design_values
+from hwopt.solver.solution import Outcome
 from tests.rotation import one_in
 
 PLAN = {
@@ -30,7 +30,7 @@ def answer():
 
 @one_in(4, 3)
 def test_a_free_shape_is_proved_beside_one_plan():
-    solution, values = answer(), values_of(answer())
+    solution, values = answer(), design_values(answer())
     assert solution.outcome is Outcome.proved and solution.certificate.gap <= 1e-4
     assert solution.certificate.max_violation <= 1e-6
     assert values["layers"] == round(values["layers"]) and values["hidden"] % 2048 == 0
@@ -40,7 +40,7 @@ def test_a_free_shape_is_proved_beside_one_plan():
 @one_in(4, 3)
 def test_no_shape_at_random_is_below_the_bound():
     solution, rng, count = answer(), np.random.default_rng(5), 20000
-    problem, values = solution.problem, values_of(solution)
+    problem, values = solution.problem, design_values(solution)
     rows = np.tile([np.log(values[each.name]) for each in problem.variables], (count, 1))
     places = {each.name: i for i, each in enumerate(problem.variables)}
     layers, width = rng.integers(96, 113, count), 2048 * rng.integers(8, 11, count)

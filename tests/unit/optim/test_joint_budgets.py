@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 
 import hwopt
-from hwopt.optim.deadline import Deadline
-from hwopt.optim.joint_budgets import Allotment, JointSearch
-from hwopt.optim.options import SEARCH
-from hwopt.optim.parts_search import Listed
-from hwopt.optim.shared_parts import Work
-from hwopt.optim.solution import Outcome
+from hwopt.solver.deadline import Deadline
+from hwopt.solver.options import SEARCH
+from hwopt.solver.portfolio.budget_allocation import BudgetAllocation, JointBudgetSearch
+from hwopt.solver.portfolio.master import JointDesign
+from hwopt.solver.portfolio.subproblem import MemberSearch
+from hwopt.solver.solution import Outcome
 from tests.rotation import one_in, shared_out
 from tests.unit.optim.test_portfolio import LIST, PARTS
 
 
-class Tables(JointSearch):
+class Tables(JointBudgetSearch):
     """A portfolio whose members choose among rows (uses of budgets, cost) instead of designs."""
 
     def __init__(self, uses: list[np.ndarray], costs: list[np.ndarray]):
@@ -42,7 +42,7 @@ class Tables(JointSearch):
             chosen.append(int(np.argmin(allowed)))
             value += float(allowed.min())
         better = value < self.best.value
-        best = Listed(value, cast(Any, tuple(chosen))) if better else self.best
+        best = JointDesign(value, cast(Any, tuple(chosen))) if better else self.best
         return cast(Any, SimpleNamespace(best=best, proved_bound=min(value, self.best.value), complete=True, boxes=1))
 
     def used(self, listed):
@@ -82,7 +82,7 @@ def test_halves_hold_every_allotment_of_a_box():
     rng = np.random.default_rng(0)
     for _ in range(50):
         low = rng.dirichlet(np.ones(3), 2) * 0.5
-        box = Allotment(low, np.ones((2, 3))).tightened
+        box = BudgetAllocation(low, np.ones((2, 3))).tightened
         used = low + rng.uniform(0.1, 0.6, (2, 3))
         np.testing.assert_allclose(box.wanted(used).sum(axis=1), 1.0)
         assert (box.wanted(used) >= low - 1e-12).all()
@@ -100,7 +100,7 @@ def test_clocks_that_break_a_budget_are_no_clocks():
     asked = SimpleNamespace(problems=[problem], models=[SimpleNamespace(at=exact)], member=member)
     result = SimpleNamespace(point=np.ones(1), design={"clock_ratio": 0.8})
     search = SimpleNamespace(result=result, lattice=SimpleNamespace(design=lambda point: {}))
-    work = Work(cast(Any, asked), cast(Any, search))
+    work = MemberSearch(cast(Any, asked), cast(Any, search))
     np.testing.assert_allclose(work.at_clocks(np.array([0.8, 1.0])), [2.5, np.inf])
     np.testing.assert_allclose(work.at_clocks(np.array([0.8, 1.0]), held=False), [2.5, 2.0])
 

@@ -11,13 +11,13 @@ import hwopt
 from hwopt.design.exact import ExactModel
 from hwopt.design.lattices import lattice_of
 from hwopt.model.report import FEASIBILITY_TOLERANCE
-from hwopt.optim import branch_and_bound
-from hwopt.optim.branch_and_bound import begun, last_look, rounds, stopped_early
-from hwopt.optim.branching import Search, SearchResult
-from hwopt.optim.deadline import Deadline
-from hwopt.optim.evolution import Evolution
-from hwopt.optim.programmes import Programmes
-from hwopt.optim.solution import Outcome
+from hwopt.solver.deadline import Deadline
+from hwopt.solver.search import branch_and_bound
+from hwopt.solver.search.branch_and_bound import final_heuristic, initial_population, rounds, stopped_early
+from hwopt.solver.search.heuristics.evolutionary import EvolutionarySearch
+from hwopt.solver.search.node_relaxations import NodeRelaxations
+from hwopt.solver.search.search_tree import SearchResult, SearchState
+from hwopt.solver.solution import Outcome
 from tests.rotation import one_in, rotated
 from tests.unit.optim.test_evolution import SYSTEM, VARIABLES, judge
 
@@ -27,7 +27,7 @@ NO_TIME = 1e-3
 @pytest.fixture(scope="module")
 def programmes():
     problem = hwopt.objective("serve_cost").problem()
-    return Programmes(problem, lattice_of(problem))
+    return NodeRelaxations(problem, lattice_of(problem))
 
 
 FOUND = {"serve_cost": 7.9e-7, "train_cost": 54e6, "train_time": 4.6e6}
@@ -57,19 +57,19 @@ def test_the_local_regime_looks_too():
 
 def test_a_look_never_loses_a_design_and_leaves_what_is_known_alone(programmes):
     with jax.enable_x64(True):
-        found = last_look(programmes, SearchResult())
+        found = final_heuristic(programmes, SearchResult())
         assert found.point is not None and programmes.lattice.valid(found.point[None]).all()
         better = dataclasses.replace(found, value=found.value - 1.0)  # than any that evolutions find
-        assert last_look(programmes, better) is better
+        assert final_heuristic(programmes, better) is better
         rough = dataclasses.replace(found, value=found.value + 0.1)
-        assert last_look(programmes, rough).value <= found.value
+        assert final_heuristic(programmes, rough).value <= found.value
     for known in ({"complete": True}, {"looked": True}, {"open_bound": found.value - 1e-4}):
         result = dataclasses.replace(found, **known)
-        assert not stopped_early(result) and last_look(programmes, result) is result
+        assert not stopped_early(result) and final_heuristic(programmes, result) is result
 
 
 def test_half_of_the_seeds_are_on_a_given_machine():
-    found = Evolution(SYSTEM, VARIABLES, judge).seeded({"racks": 7, "size": 20.0, "nothing": 3.0})
+    found = EvolutionarySearch(SYSTEM, VARIABLES, judge).seeded({"racks": 7, "size": 20.0, "nothing": 3.0})
     own = found.points[:, SYSTEM.at["racks"]] == 7
     assert own.sum() > 50 and (found.sizes[own, 0] == 20.0).sum() > 50
     assert (~own).sum() > 50 and not (found.sizes[~own, 0] == 20.0).any()
@@ -78,17 +78,17 @@ def test_half_of_the_seeds_are_on_a_given_machine():
 def test_a_search_begins_with_plans_of_its_own_machine(programmes):
     machine = programmes.problem.machine
     assert machine["nics_per_server"] == 8.0 and machine["clock_ratio"] == 1.0 and "tp" not in machine
-    points = begun(programmes).points
+    points = initial_population(programmes).points
     assert (points[:, programmes.lattice.at["nics_per_server"]] == 8).mean() > 0.2
 
 
 def test_a_design_is_known_before_anything_is_bounded(programmes, monkeypatch):
     with jax.enable_x64(True):
-        work = Search(programmes, 1e-4, Deadline(), exact=[ExactModel(programmes.problem)])
+        work = SearchState(programmes, 1e-4, Deadline(), exact=[ExactModel(programmes.problem)])
         seeded = next(rounds(work))
         assert seeded.point is not None and seeded.rounds == 0 and math.isfinite(work.cutoff)
-        monkeypatch.setattr(branch_and_bound, "begun", lambda _: pytest.fail("looked for"))
-        again = Search(programmes, 1e-4, Deadline(), exact=[ExactModel(programmes.problem)])
+        monkeypatch.setattr(branch_and_bound, "initial_population", lambda _: pytest.fail("looked for"))
+        again = SearchState(programmes, 1e-4, Deadline(), exact=[ExactModel(programmes.problem)])
         known = next(rounds(again, [seeded.point]))  # a design to start from needs no other
         np.testing.assert_array_equal(known.point, seeded.point)
-        assert next(rounds(Search(programmes, 1e-4, Deadline()), looks=False)).point is None
+        assert next(rounds(SearchState(programmes, 1e-4, Deadline()), looks=False)).point is None

@@ -15,10 +15,10 @@ from hwopt.design.exact import ExactModel
 from hwopt.errors import UserError
 from hwopt.evidence.intervals import question_interval
 from hwopt.model.report import FEASIBILITY_TOLERANCE
-from hwopt.optim.deadline import Deadline
-from hwopt.optim.rounding import rounding_candidates
 from hwopt.report.documents import solution_document
 from hwopt.report.screens import solution_screen
+from hwopt.solver.deadline import Deadline
+from hwopt.solver.search.heuristics.rounding import rounding_candidates
 from hwopt.study.parts import parts_price
 from results.benchmarks.reference import RESULTS
 from tests.results.test_reference import assert_comes_out_again

@@ -14,9 +14,9 @@ from hwopt.convex.answers import Status
 from hwopt.design.lattices import lattice_of
 from hwopt.design.problem import Problem
 from hwopt.errors import UserError
-from hwopt.optim.certified import leaf
-from hwopt.optim.optimum_sensitivity import NoOptimum, _solved_again, optima, optimum_sensitivity
-from hwopt.optim.programmes import Programmes
+from hwopt.solver.optimum_sensitivity import NoOptimum, _solved_again, optima, optimum_sensitivity
+from hwopt.solver.search.node_relaxations import NodeRelaxations
+from hwopt.solver.search.solve_global import solve_leaf
 from hwopt.study.sensitivity.inputs import template_inputs
 from tests.budgets import LARGE_RUN
 from tests.rotation import rotated
@@ -57,7 +57,7 @@ def found(problem, inputs):
 
 def solved(problem: Problem) -> tuple[float, dict[str, float]]:
     """Logarithm of the optimum at `DESIGN`, and the continuous design, as the search sees them."""
-    programme, answers = leaf(Programmes(problem, lattice_of(problem)), point_of(problem))
+    programme, answers = solve_leaf(NodeRelaxations(problem, lattice_of(problem)), point_of(problem))
     assert answers.status[0] == Status.solved
     names = {each.name for each in problem.variables}
     design = {name: y for name, y in zip(programme.names, answers.y[0], strict=True) if name in names}

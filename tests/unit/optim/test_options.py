@@ -19,11 +19,11 @@ from hwopt.design.exact import ExactModel
 from hwopt.design.lattices import lattice_of
 from hwopt.errors import UserError
 from hwopt.evidence.calibration.options import FitOptions
-from hwopt.optim import options as module
-from hwopt.optim.branch_and_bound import begun, last_look, search
-from hwopt.optim.branching import SearchResult
-from hwopt.optim.options import SEARCH, SearchOptions
-from hwopt.optim.programmes import Programmes
+from hwopt.solver import options as module
+from hwopt.solver.options import SEARCH, SearchOptions
+from hwopt.solver.search.branch_and_bound import final_heuristic, initial_population, search
+from hwopt.solver.search.node_relaxations import NodeRelaxations
+from hwopt.solver.search.search_tree import SearchResult
 from tests.tiers import ROOT
 from tests.toy import ToyCost
 from tests.unit.convex.test_interior_point import programmes
@@ -147,7 +147,7 @@ def found(question, **changed) -> SearchResult:
     problem, lattice, model = question
     parts = {name: replace(getattr(SEARCH, name), **each) for name, each in changed.items()}
     with jax.enable_x64(True):
-        return search(Programmes(problem, lattice, options=SearchOptions(**parts)), exact=[model])
+        return search(NodeRelaxations(problem, lattice, options=SearchOptions(**parts)), exact=[model])
 
 
 def test_the_tree_grows_as_its_options_say(question):
@@ -169,23 +169,23 @@ def test_the_tree_grows_as_its_options_say(question):
 def test_the_heuristic_runs_as_its_options_say(question):
     problem, lattice, _ = question
     with jax.enable_x64(True):
-        made = lambda **changed: Programmes(
+        made = lambda **changed: NodeRelaxations(
             problem, lattice, options=SearchOptions(heuristic=hwopt.HeuristicOptions(**changed))
         )
-        assert last_look(made(seeds=1), SearchResult()).point is not None
+        assert final_heuristic(made(seeds=1), SearchResult()).point is not None
         assert (
-            last_look(made(seeds=1, last_generations=0), SearchResult()).value
-            >= last_look(made(), SearchResult()).value
+            final_heuristic(made(seeds=1, last_generations=0), SearchResult()).value
+            >= final_heuristic(made(), SearchResult()).value
         )
-        assert len(begun(made(population=7)).points) <= 7 < len(begun(made()).points)
-        assert begun(made(generations=3, patience=100)).run().generations == 3
-        usual = begun(made()).run(3)
-        assert begun(made(penalty=9.0)).weight == 9.0 == 3.0 * SEARCH.heuristic.penalty
+        assert len(initial_population(made(population=7)).points) <= 7 < len(initial_population(made()).points)
+        assert initial_population(made(generations=3, patience=100)).run().generations == 3
+        usual = initial_population(made()).run(3)
+        assert initial_population(made(penalty=9.0)).weight == 9.0 == 3.0 * SEARCH.heuristic.penalty
         for changed in (
             {"children": 50}, {"mutation_chance": 0.0}, {"crossover_share": 1.0}, {"trade_share": 1.0}, {"rank_power": 5.0},
             {"difference_share": 0.0}, {"difference_powers": (2.0,)}, {"size_spreads": (1.0,)}, {"integer_spreads": (2.0,)},
         ):  # fmt: skip
-            other = begun(made(**changed)).run(3)
+            other = initial_population(made(**changed)).run(3)
             same = other.points.shape == usual.points.shape and np.array_equal(other.sizes, usual.sizes)
             assert not same or changed.keys() <= {"integer_spreads"}, changed
 

@@ -21,11 +21,11 @@ from hwopt.hardware.cluster import ClusterPair
 from hwopt.integers.boxes import Boxes
 from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.model.thermal import operating_point
-from hwopt.optim.bounding import bounded
-from hwopt.optim.options import SEARCH
-from hwopt.optim.programmes import Programmes
-from hwopt.optim.solution import Fate, Outcome
 from hwopt.report.bill import bill
+from hwopt.solver.options import SEARCH
+from hwopt.solver.search.bounding import bound_nodes
+from hwopt.solver.search.node_relaxations import NodeRelaxations
+from hwopt.solver.solution import BranchOutcome, Outcome
 from hwopt.trace.cache import evaluate_in_numpy
 from objectives.serve_cost import ServeCost
 from tests.rotation import one_in, rotated
@@ -162,7 +162,7 @@ def test_no_design_is_below_the_bound_of_a_box_that_holds_it(limits):
     case = Case(replace(QUESTION, **LIMITS[limits]).problem())
     points, _, exact = case.designs(40)
     with jax.enable_x64(True):
-        lower = bounded(Programmes(case.problem, case.lattice), case.boxes(points)).lower
+        lower = bound_nodes(NodeRelaxations(case.problem, case.lattice), case.boxes(points)).lower
     assert np.isfinite(lower).all()
     assert (lower <= exact.objective + 1e-6).all(), (lower - exact.objective).max()
     assert (lower > exact.objective - 0.5).sum() > 12  # bounds are near
@@ -213,14 +213,18 @@ def test_pairs_are_ranked_under_one_proof(alone):
     best = min(alone, key=lambda pair: alone[pair].objective)
     assert together.outcome is Outcome.proved
     assert tuple(together.chosen.values()) == best
-    assert {each.fate for each in together.choices} == {Fate.best, Fate.beaten, Fate.infeasible}
+    assert {each.fate for each in together.choices} == {
+        BranchOutcome.best,
+        BranchOutcome.beaten,
+        BranchOutcome.infeasible,
+    }
     assert together.objective == pytest.approx(alone[best].objective, rel=2 * SEARCH.tree.gap)
     for each in together.choices:
         pair = tuple(value for _, value in each.chosen)
         if pair in alone:
             assert each.lower_bound <= alone[pair].objective * (1.0 + 1e-7)
         else:
-            assert each.fate is Fate.infeasible  # too slow for these degrees
+            assert each.fate is BranchOutcome.infeasible  # too slow for these degrees
 
 
 def test_parts_of_both_add_up_to_capital_and_power(alone):

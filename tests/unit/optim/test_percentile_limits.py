@@ -14,12 +14,12 @@ from hwopt.design.lattices import lattice_of
 from hwopt.integers.boxes import Boxes
 from hwopt.integers.relaxation import ends_of
 from hwopt.model.report import FEASIBILITY_TOLERANCE
-from hwopt.optim.bounding import bounded
-from hwopt.optim.budget_prices import with_one_sided_prices
-from hwopt.optim.canonicalize import canonicalize, free_values
-from hwopt.optim.exact_points import ExactPoints
-from hwopt.optim.programmes import Programmes
 from hwopt.report.budget_prices import price_words
+from hwopt.solver.budget_prices import with_one_sided_prices
+from hwopt.solver.search.bounding import bound_nodes
+from hwopt.solver.search.canonicalize import canonicalize, free_values
+from hwopt.solver.search.heuristics.feasibility_repair import FeasibilityRepair
+from hwopt.solver.search.node_relaxations import NodeRelaxations
 from objectives.serve_cost import ServeCost
 from tests.rotation import one_in
 
@@ -43,7 +43,7 @@ class Case:
     def __init__(self, limit_s: float):
         self.problem = ServeCost(split="disaggregated", ttft_p99_limit_s=limit_s).problem()
         self.lattice = lattice_of(self.problem)
-        self.programmes = Programmes(self.problem, self.lattice)
+        self.programmes = NodeRelaxations(self.problem, self.lattice)
         self.model = ExactModel(self.problem).prepare()
         self.rng = np.random.default_rng(5)
 
@@ -122,7 +122,7 @@ def test_true_designs_break_no_row_that_a_limit_implies(case):
 
 def test_no_design_is_below_the_bound_of_a_box_that_holds_it(case):
     points, _, objectives = case.designs(60)
-    lower = bounded(case.programmes, case.boxes(points)).lower
+    lower = bound_nodes(case.programmes, case.boxes(points)).lower
     assert (lower <= objectives + 1e-6).all(), (lower - objectives).max()
 
 
@@ -147,8 +147,8 @@ def test_a_design_that_satisfies_a_limit_at_the_end_of_its_piece_is_found():
     assert over[0] > over[1] + FEASIBILITY_TOLERANCE
     assert case.exact(np.repeat(point, 2, axis=0), np.array([slow, fast])).violation.tolist()[0] > FEASIBILITY_TOLERANCE
     boxes = Boxes.of_points(point)
-    known = bounded(case.programmes, boxes)
-    found, y = ExactPoints(case.programmes, [case.model]).held(
+    known = bound_nodes(case.programmes, boxes)
+    found, y = FeasibilityRepair(case.programmes, [case.model]).held(
         boxes, known.programme, np.arange(1), known.answers.y.copy()
     )
     clock = float(np.exp(y[0, known.programme.names.index("clock_ratio")]))

@@ -10,9 +10,9 @@ import pytest
 import hwopt
 from hwopt import catalog
 from hwopt.errors import UserError
-from hwopt.optim.plan_search import best_plan, fitting_chips
-from hwopt.optim.plan_table import reports
 from hwopt.plan import OFFLOADED
+from hwopt.planning.plan_search import best_plan, fitting_chips
+from hwopt.planning.plan_table import reports
 
 OBJECTIVES = ("step_time_s", "run_cost_usd", "run_energy_j")
 

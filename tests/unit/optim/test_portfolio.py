@@ -14,11 +14,11 @@ import pytest
 import hwopt
 from hwopt.design.portfolio import listed
 from hwopt.errors import UserError
-from hwopt.optim.options import SEARCH
-from hwopt.optim.parts_search import least_sum
-from hwopt.optim.portfolio import certified_portfolio, rows_of
-from hwopt.optim.solution import Fate, Outcome
 from hwopt.report.portfolio import portfolio_document, portfolio_screen
+from hwopt.solver.options import SEARCH
+from hwopt.solver.portfolio.master import least_weighted_sum
+from hwopt.solver.portfolio.solve import certified_portfolio, choice_rows
+from hwopt.solver.solution import BranchOutcome, Outcome
 from tests.rotation import one_in
 from tests.tiers import turn
 
@@ -130,7 +130,7 @@ def test_a_list_of_one_is_its_own_question(question, alone):
         def portfolio(self):
             return one
 
-    found = certified_portfolio(rows_of(Alone(), {}, (), {}))
+    found = certified_portfolio(choice_rows(Alone(), {}, (), {}))
     assert found.outcome is Outcome.proved
     np.testing.assert_allclose(found.objective, weight * own.objective, rtol=2 * SOLVED)
     assert {name: each.value for name, each in found.parts.items()} == pytest.approx(
@@ -146,8 +146,8 @@ def test_a_choice_is_the_best_of_its_values(question, answer):
     np.testing.assert_allclose(chosen.objective, best, rtol=SEARCH.portfolio.gap + SOLVED)
     assert chosen.certificate.lower_bound <= best
     assert chosen.chosen["chip"] == ("h100-sxm" if answer.objective < other.objective else "h200")
-    left = next(each for each in chosen.choices if each.fate is not Fate.best)
-    assert left.fate is Fate.beaten and left.lower_bound <= max(answer.objective, other.objective)
+    left = next(each for each in chosen.choices if each.fate is not BranchOutcome.best)
+    assert left.fate is BranchOutcome.beaten and left.lower_bound <= max(answer.objective, other.objective)
 
 
 def test_a_member_that_cannot_hold_its_budget_is_named(question):
@@ -165,7 +165,7 @@ def test_a_member_that_cannot_hold_its_budget_is_named(question):
         def portfolio(self):
             return dataclasses.replace(portfolio, members=members).narrowed(PARTS)
 
-    found = certified_portfolio(rows_of(Late(), {}, (), {}), explain=False)
+    found = certified_portfolio(choice_rows(Late(), {}, (), {}), explain=False)
     assert found.outcome is Outcome.infeasible and not found.feasible
     assert "Member 'big'" in found.infeasibility
 
@@ -207,12 +207,12 @@ def test_what_is_said_of_it_adds_up(answer):
 @pytest.mark.parametrize(("a", "b"), [(1.0, 2.0), (3.0, 0.5), (1.0, 1.0)])
 def test_the_least_of_two_tangents(a, b):
     """`a c + b / c` is least at sqrt(b / a), where it is 2 sqrt(a b); at an end where that lies beyond."""
-    value, clock = least_sum([(a, 1.0), (b, -1.0)], 0.1, 10.0)
+    value, clock = least_weighted_sum([(a, 1.0), (b, -1.0)], 0.1, 10.0)
     assert value == pytest.approx(2.0 * math.sqrt(a * b), rel=1e-12)
     assert clock == pytest.approx(math.sqrt(b / a), rel=1e-6)
-    assert least_sum([(a, 1.0), (b, 0.0)], 0.5, 1.0)[0] == pytest.approx(0.5 * a + b)
-    assert least_sum([(a, 0.0), (b, 0.0)], 0.5, 1.0)[0] == a + b
-    assert least_sum([(math.inf, 1.0), (b, 0.0)], 0.5, 1.0)[0] == math.inf
+    assert least_weighted_sum([(a, 1.0), (b, 0.0)], 0.5, 1.0)[0] == pytest.approx(0.5 * a + b)
+    assert least_weighted_sum([(a, 0.0), (b, 0.0)], 0.5, 1.0)[0] == a + b
+    assert least_weighted_sum([(math.inf, 1.0), (b, 0.0)], 0.5, 1.0)[0] == math.inf
 
 
 def test_parts_are_bounded_for_all_and_plans_for_each(question):

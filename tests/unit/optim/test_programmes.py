@@ -11,9 +11,9 @@ from hwopt.convex.tape import Recorded, Tape, guessed
 from hwopt.design.lattices import lattice_of
 from hwopt.integers.boxes import joined
 from hwopt.integers.relaxation import ends_of
-from hwopt.optim import programmes as room
-from hwopt.optim.bounding import bounded, solved
-from hwopt.optim.programmes import Programmes
+from hwopt.solver.search import node_relaxations as room
+from hwopt.solver.search.bounding import bound_nodes, solve_nodes
+from hwopt.solver.search.node_relaxations import NodeRelaxations
 from tests.rotation import rotated, shared_out
 
 QUESTIONS = {
@@ -54,14 +54,14 @@ def programmes(request):
     objective, fields = QUESTIONS[request.param]
     with jax.enable_x64(True):
         problem = hwopt.objective(objective, **fields).problem().continuous
-        return Programmes(problem, lattice_of(problem))
+        return NodeRelaxations(problem, lattice_of(problem))
 
 
 def test_what_was_read_is_not_kept_beside_its_recording():
     """Nodes of a reading take gigabytes: they go at once, not when cycles are looked for."""
     with jax.enable_x64(True):
         problem = hwopt.objective("serve_cost", chip="h200").problem().continuous
-        programmes = Programmes(problem, lattice_of(problem))
+        programmes = NodeRelaxations(problem, lattice_of(problem))
         gc.collect()
         before = sum(type(each) is Recorded for each in gc.get_objects())
         gc.disable()
@@ -117,13 +117,13 @@ def test_bounds_are_those_of_a_reading(programmes):
     boxes = random_boxes(programmes.lattice, np.random.default_rng(2), 12)
     boxes = boxes[~boxes.points][::3][:64]
 
-    class Read(Programmes):
+    class Read(NodeRelaxations):
         def _recorded(self, boxes, points):
             return None
 
     with jax.enable_x64(True):
-        one = bounded(programmes, boxes, tolerance=1e-9)
-        other = bounded(Read(programmes.problem, programmes.lattice), boxes, tolerance=1e-9)
+        one = bound_nodes(programmes, boxes, tolerance=1e-9)
+        other = bound_nodes(Read(programmes.problem, programmes.lattice), boxes, tolerance=1e-9)
     assert any(not each.points for each in programmes.recordings)
     assert (np.isinf(one.lower) == np.isinf(other.lower)).all()
     finite = np.isfinite(one.lower)
@@ -153,10 +153,10 @@ def test_points_in_groups_are_as_read_alone(programmes, count):
     with jax.enable_x64(True):
         for rows, programme, holds in programmes.alone(points):
             seen += rows.tolist()
-            together = solved(programme, holds, points[rows].points, tolerance=1e-9)
+            together = solve_nodes(programme, holds, points[rows].points, tolerance=1e-9)
             for place, row in enumerate(rows):
                 read, fits = programmes._read(ends_of(programmes.lattice, points[row : row + 1]), 1)
-                alone = solved(read, fits, np.ones(1, bool), tolerance=1e-9)
+                alone = solve_nodes(read, fits, np.ones(1, bool), tolerance=1e-9)
                 assert fits[0] == holds[place] and read.inexact()[0] == programme.inexact()[place]
                 np.testing.assert_allclose(alone.lower[0], together.lower[place], rtol=0.0, atol=1e-6)
     assert sorted(seen) == list(range(len(points)))
@@ -171,8 +171,8 @@ def test_other_limits_need_no_other_reading(programmes, factor):
         programmes.of(boxes)
         recordings = len(programmes.recordings)
         asked = programmes.problem.relaxed([factor] * len(programmes.problem.budgets))
-        shared = bounded(programmes.with_limits(asked), boxes, tolerance=1e-9)
-        alone = bounded(Programmes(asked, programmes.lattice), boxes, tolerance=1e-9)
+        shared = bound_nodes(programmes.with_limits(asked), boxes, tolerance=1e-9)
+        alone = bound_nodes(NodeRelaxations(asked, programmes.lattice), boxes, tolerance=1e-9)
         np.testing.assert_allclose(shared.lower, alone.lower, rtol=0.0, atol=1e-2)
-        assert not np.array_equal(shared.lower, bounded(programmes, boxes, tolerance=1e-9).lower)
+        assert not np.array_equal(shared.lower, bound_nodes(programmes, boxes, tolerance=1e-9).lower)
     assert len(programmes.recordings) <= recordings + 1

@@ -10,7 +10,7 @@ import hwopt
 from hwopt import catalog
 from hwopt.design.lattices import lattice_of
 from hwopt.errors import UserError
-from hwopt.optim.plan_search import best_plan
+from hwopt.planning.plan_search import best_plan
 from hwopt.report.screens import solution_screen
 from tests.rotation import one_in
 

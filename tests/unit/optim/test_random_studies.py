@@ -16,8 +16,8 @@ from hwopt.design.problem import evaluate
 from hwopt.errors import UserError
 from hwopt.integers.completion import completed
 from hwopt.model.report import FEASIBILITY_TOLERANCE
-from hwopt.optim.certified import certified
-from hwopt.optim.solution import Outcome
+from hwopt.solver.search.solve_global import solve_global
+from hwopt.solver.solution import Outcome
 from tests.tiers import turn
 
 OBJECTIVES = ("train_cost", "train_time", "train_energy", "carbon", "tokens_per_dollar")
@@ -91,7 +91,7 @@ def solved(seed: int, indices: range, small: bool) -> tuple[int, int]:
         for index in indices:
             rng = np.random.default_rng([seed, index])
             problem = random_study(rng, small)
-            solution = certified(problem, explain=not small)
+            solution = solve_global(problem, explain=not small)
             proof, label = solution.certificate, f"study {seed}, {index}: {problem.question}"
             if solution.feasible:
                 feasible += 1

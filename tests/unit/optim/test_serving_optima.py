@@ -16,8 +16,8 @@ from hwopt.design.lattices import lattice_of
 from hwopt.errors import UserError
 from hwopt.integers.counting import count
 from hwopt.model.report import FEASIBILITY_TOLERANCE
-from hwopt.optim.certified import values_of
-from hwopt.optim.solution import Outcome
+from hwopt.solver.search.solve_global import design_values
+from hwopt.solver.solution import Outcome
 from objectives.serve_cost import ServeCost
 from objectives.serve_latency import ServeLatency
 from objectives.train_and_serve import TrainAndServe
@@ -119,7 +119,7 @@ def test_no_random_design_is_better(cheapest):
     problem, solution = cheapest
     rng = np.random.default_rng(1)
     lattice = lattice_of(problem)
-    integers = lattice.design(lattice.point(values_of(solution)))
+    integers = lattice.design(lattice.point(design_values(solution)))
     held = np.array([math.log(solution.design[v.name].value) if v.name in solution.design else 0.0
                      for v in problem.variables])  # fmt: skip
     free = np.array([v.name not in integers for v in problem.variables])
@@ -137,7 +137,7 @@ def test_the_price_of_a_budget_is_what_the_next_one_saves(cheapest):
     problem, solution = cheapest
     lattice = lattice_of(problem)
     names = {each.name for each in problem.variables if each.integer}
-    point = lattice.design(lattice.point(values_of(solution)))
+    point = lattice.design(lattice.point(design_values(solution)))
     same = problem.narrowed({name: (value, value) for name, value in point.items() if name in names})
     at = [each.name for each in problem.budgets].index("tpot_budget_s")
     # A limit that binds at these integers.
@@ -197,7 +197,7 @@ def test_one_chip_that_trains_and_serves():
     parts = float(report.run_cost_usd) + 1e12 * float(report.cost_per_token_usd)
     assert math.isclose(solution.objective, parts, rel_tol=1e-9)
     lattice = lattice_of(problem)
-    point = lattice.point(values_of(solution))
+    point = lattice.point(design_values(solution))
     integers = lattice.design(point)
     assert all(solution.design[name].value == value for name, value in integers.items() if name in solution.design)
     assert lattice.valid(point[None]).all()

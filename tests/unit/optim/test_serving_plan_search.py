@@ -10,11 +10,11 @@ import pytest
 import hwopt
 from hwopt import catalog
 from hwopt.errors import UserError
-from hwopt.optim.plan_pairs import Group, pair_table, splits
-from hwopt.optim.plan_search import fitting_chips
-from hwopt.optim.plan_table import reports as plan_reports
-from hwopt.optim.serving_plans import ladder
 from hwopt.plan import Disaggregated, laid_out_as
+from hwopt.planning.plan_search import fitting_chips
+from hwopt.planning.plan_table import reports as plan_reports
+from hwopt.planning.prefill_decode_pairs import PairGroup, chip_splits, pair_table
+from hwopt.planning.serving_plans import batch_sizes
 from hwopt.report.plan_words import plan_document
 from tests.in_numpy import in_numpy, one_row
 from tests.rotation import one_in, rotated
@@ -64,7 +64,7 @@ def reports(workload, machine, found):
 @pytest.mark.parametrize("asked", rotated((("llama3.1-8b", "serve"), ("deepseek-v2-lite", "decode")), 2), ids="-".join)
 def test_a_plain_loop_finds_the_same(asked):
     workload, machine = service(*asked), cluster(4)
-    found = reports(workload, machine, list(plans(workload, 4, ladder(256))))
+    found = reports(workload, machine, list(plans(workload, 4, batch_sizes(256))))
     fitting = [report for report in found if bool(report.feasible)]
     assert 20 < len(fitting) < len(found)
     for objective in OBJECTIVES:
@@ -170,7 +170,7 @@ def test_refusals_of_layouts_and_batches(asked, words):
 
 def test_limits_hold_or_are_missed_least():
     workload, machine = service("llama3.1-8b"), cluster(4)
-    found = reports(workload, machine, list(plans(workload, 4, ladder(256))))
+    found = reports(workload, machine, list(plans(workload, 4, batch_sizes(256))))
     fitting = [report for report in found if bool(report.feasible)]
     middle = {name: sorted(value(each, name) for each in fitting)[len(fitting) // 3] for name in (FIRST, OUTPUT)}
     holding = [
@@ -195,7 +195,7 @@ def all_pairs(workload, machine, chips):
     with jax.enable_x64(True):
         made = []
         for first in range(1, chips):
-            sides = [list(plans(workload, n, ladder(most))) for n, most in ((first, 64), (chips - first, 64))]
+            sides = [list(plans(workload, n, batch_sizes(most))) for n, most in ((first, 64), (chips - first, 64))]
             made += [Disaggregated(*pair) for pair in itertools.product(*sides)]
         stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *made)
         mapped = jax.tree.map(np.asarray, jax.vmap(lambda plan: hwopt.estimate(workload, machine, plan))(stacked))
@@ -207,7 +207,7 @@ def all_pairs(workload, machine, chips):
 @pytest.mark.search
 def test_two_groups_against_every_pair():
     workload, machine = service("llama3.1-8b", input_tokens=30_000), cluster(4)
-    assert splits(4) == [1, 2, 3]
+    assert chip_splits(4) == [1, 2, 3]
     every = all_pairs(workload, machine, 4)
     limit = {FIRST: float(sorted(every[FIRST])[len(every[FIRST]) // 4])}
     limit[OUTPUT] = float(sorted(every[OUTPUT])[len(every[OUTPUT]) // 4])
@@ -235,7 +235,7 @@ def test_two_groups_under_percentiles_against_every_pair(level):
     )
     names = [f"{name[:-2]}_{level}_s" for name in (FIRST, OUTPUT)]
     with jax.enable_x64(True):
-        groups = Group(workload, machine, True), Group(workload, machine, False)
+        groups = PairGroup(workload, machine, True), PairGroup(workload, machine, False)
         rows = np.stack([each.ravel() for each in np.meshgrid(*(group.fitting for group in groups), indexing="ij")])
         found = plan_reports(
             workload, machine, pair_table(groups[0].plans, groups[1].plans, rows).at(np.arange(rows.shape[1]))
@@ -260,7 +260,7 @@ def test_two_kinds_of_chips_against_every_pair():
     made = [
         Disaggregated(*each)
         for first in (1, 2)
-        for each in itertools.product(*(list(plans(workload, n, ladder(64))) for n in (first, 3 - first)))
+        for each in itertools.product(*(list(plans(workload, n, batch_sizes(64))) for n in (first, 3 - first)))
     ]
     stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *made)
     every = in_numpy(hwopt.estimate)(one_row(workload), one_row(pair), stacked)
@@ -322,9 +322,9 @@ def test_where_nothing_fits_the_closest_and_the_chips_that_would_do():
 
 
 def test_batches_are_powers_of_two_and_those_between():
-    assert ladder(1) == [1] and ladder(0.3) == [1]
-    assert ladder(25) == [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24]
-    assert splits(128) == list(range(2, 128, 2)) and len(splits(1000)) == 62
+    assert batch_sizes(1) == [1] and batch_sizes(0.3) == [1]
+    assert batch_sizes(25) == [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24]
+    assert chip_splits(128) == list(range(2, 128, 2)) and len(chip_splits(1000)) == 62
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import pytest
 from hwopt import catalog
 from hwopt.design.plan_lattice import contexts
 from hwopt.errors import UserError
-from hwopt.optim import training_plans as lattice
-from hwopt.optim.training_plans import scope, training_plans
 from hwopt.plan import OFFLOADED
+from hwopt.planning import training_plans as lattice
+from hwopt.planning.training_plans import training_plans, training_scope
 
 CASES = {
     "llama3.1-405b": ("h100-sxm", 16384, {}),
@@ -109,7 +109,7 @@ def test_contexts_leave_tokens_enough_in_two_halves():
 
 def test_the_scope_counts_its_plans(case):
     run, cluster, rows = case
-    sentence = scope(run, cluster, rows.count)
+    sentence = training_scope(run, cluster, rows.count)
     assert f"global over {rows.count:,} plans" in sentence and "\n" not in sentence
     assert f"{int(cluster.chips):,} chips" in sentence
     assert ("expert" in sentence) == bool(float(run.model.experts))

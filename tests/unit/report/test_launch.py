@@ -12,8 +12,8 @@ from hwopt.catalog.load import sources
 from hwopt.cli import exports, main
 from hwopt.errors import UserError
 from hwopt.model.report import ServingReport
-from hwopt.optim.plan_table import Candidate
 from hwopt.plan import Disaggregated
+from hwopt.planning.plan_table import PlanCandidate
 from hwopt.report.launch.engine import STORED
 from hwopt.report.launch.groups import LENGTH_DEVIATIONS, groups_of
 from hwopt.report.launch.settings import ENGINES, launch_document, launch_settings, launch_text, launchable
@@ -210,7 +210,7 @@ def test_layouts():
 )
 def test_what_cannot_be_expressed_is_refused(framework, plan, more, said):
     service = catalog.service("deepseek-v3", precision="fp8", **more)
-    one = Candidate(catalog.serving_plan(service, 8, **plan), report(), 1.0)
+    one = PlanCandidate(catalog.serving_plan(service, 8, **plan), report(), 1.0)
     if "kv" not in more:
         with pytest.raises(UserError, match=f"--export {framework}.*{said}"):
             launchable(framework, service, [one])
@@ -221,7 +221,7 @@ def test_what_cannot_be_expressed_is_refused(framework, plan, more, said):
 
 def test_the_first_plan_that_can_be_told_is_printed():
     ranked = [
-        Candidate(catalog.serving_plan(EXPERTS, 8, **plan), report(), value)
+        PlanCandidate(catalog.serving_plan(EXPERTS, 8, **plan), report(), value)
         for plan, value in (({"tp": 2, "ep": 8}, 1.0), ({"tp": 1, "ep": 8}, 1.02), ({"tp": 8}, 1.1))
     ]
     settings = launchable("tensorrt-llm", EXPERTS, ranked)

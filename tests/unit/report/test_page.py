@@ -12,7 +12,6 @@ import pytest
 
 import hwopt
 from hwopt.design.provenance import Provenance
-from hwopt.optim.solution import Outcome
 from hwopt.report.colours import PARTS, contrast, on_ground
 from hwopt.report.documents import solution_document
 from hwopt.report.page.axis import Axis
@@ -23,6 +22,7 @@ from hwopt.report.page.optimum import optimum_page
 from hwopt.report.page.variants import variants_page
 from hwopt.report.screens import solution_screen
 from hwopt.report.sweep_document import sweep_document
+from hwopt.solver.solution import Outcome
 from hwopt.study import sensitivity
 from hwopt.units import pretty
 from tests.budgets import LARGE_RUN

@@ -12,9 +12,9 @@ from hwopt import catalog
 from hwopt.cli import exports
 from hwopt.errors import UserError
 from hwopt.model.report import TrainingReport
-from hwopt.optim.plan_table import Candidate
-from hwopt.optim.training_plans import training_plans
 from hwopt.plan import OFFLOADED, Plan
+from hwopt.planning.plan_table import PlanCandidate
+from hwopt.planning.training_plans import training_plans
 from hwopt.report.launch import nemo, torchtitan
 from hwopt.report.launch.first import first_told
 from hwopt.report.launch.trainer import Asked, file_text, training_file
@@ -206,7 +206,7 @@ def test_catalogue_models_are_found_by_their_shape(workload):
 def test_the_first_plan_that_can_be_told_says_what_it_costs():
     run = catalog.training_run("llama3.1-70b", global_batch=64)
     plans = [plan_of(run, 64, tp=8, zero=1), plan_of(run, 64, tp=8, zero=3)]
-    ranked = [Candidate(plan, object.__new__(TrainingReport), 1.0 + i / 50) for i, plan in enumerate(plans)]
+    ranked = [PlanCandidate(plan, object.__new__(TrainingReport), 1.0 + i / 50) for i, plan in enumerate(plans)]
     write = lambda each: training_file("torchtitan", torchtitan.TRAINER, run, each.plan)
     settings = first_told("--export torchtitan", "torchtitan", ranked, write)
     assert settings.file["parallelism"]["fsdp_reshard_after_forward"] == "always"

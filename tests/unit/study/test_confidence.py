@@ -14,10 +14,10 @@ import hwopt
 from hwopt.cli.app import main
 from hwopt.errors import UserError
 from hwopt.evidence.intervals import DEVIATIONS, Interval, question_interval
-from hwopt.optim.certified import values_of
-from hwopt.optim.deadline import Deadline
-from hwopt.optim.solution import Fate, Outcome
 from hwopt.report.promise_words import kept_words, promise_document
+from hwopt.solver.deadline import Deadline
+from hwopt.solver.search.solve_global import design_values
+from hwopt.solver.solution import BranchOutcome, Outcome
 from hwopt.study.confidence import confident
 from hwopt.study.confidence.causes import DECLARED, causes_of, named
 from hwopt.study.confidence.draws import Fixed, normals
@@ -56,7 +56,7 @@ def promised():
 @pytest.fixture(scope="module")
 def fixed(plain):
     causes = causes_of(plain.problem, question_interval(plain))
-    return Fixed(plain.problem, values_of(plain), causes)
+    return Fixed(plain.problem, design_values(plain), causes)
 
 
 # How far limits are tightened.
@@ -229,7 +229,7 @@ def test_choices_that_are_out_of_time_promise_nothing(monkeypatch, seconds, look
     answer = confident(QUESTION, 0.8, bounds=BOXES, choices=choices, seconds=seconds, explain=False)
     assert answer.outcome in (Outcome.not_found, Outcome.best_found)
     assert answer.feasible == (answer.promise is not None)
-    assert len(answer.choices) == 3 and any(each.fate is Fate.open for each in answer.choices)
+    assert len(answer.choices) == 3 and any(each.fate is BranchOutcome.open for each in answer.choices)
 
 
 def test_limits_of_the_design_that_no_search_tightens_stand_beside_the_probability(promised):

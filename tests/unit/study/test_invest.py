@@ -10,10 +10,10 @@ import hwopt
 from hwopt.catalog import leaf
 from hwopt.cli import main
 from hwopt.errors import UserError
-from hwopt.optim.solution import Outcome
 from hwopt.quantity import Quantity
 from hwopt.report.customary import one_more, shown, words
 from hwopt.report.invest import between, invest_answer
+from hwopt.solver.solution import Outcome
 from hwopt.study import invest as study
 from hwopt.study.invest import End, Replanned, invest
 from hwopt.study.sensitivity import NoOptimum
@@ -130,7 +130,7 @@ def test_numbers_have_the_units_of_those_who_decide(value, declared, now, more):
     ],
 )
 def test_what_cannot_be_asked_is_refused_before_any_search(more, said, monkeypatch):
-    monkeypatch.setattr("hwopt.optim.optimize.certified", lambda *_, **__: pytest.fail("it searched"))
+    monkeypatch.setattr("hwopt.solver.optimize.solve_global", lambda *_, **__: pytest.fail("it searched"))
     with pytest.raises(UserError, match=said):
         invest(QUESTION, **more)
 

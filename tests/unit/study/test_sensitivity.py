@@ -20,9 +20,9 @@ from hwopt.design.metrics import numbers
 from hwopt.errors import UserError
 from hwopt.model.chip_project import installed
 from hwopt.model.estimate import estimate
-from hwopt.optim.optimum_sensitivity import NotKnown, point_of
 from hwopt.plot.tornado import plot_tornado
 from hwopt.report.sensitivity import sensitivity_document, sensitivity_screen
+from hwopt.solver.optimum_sensitivity import NoDerivative, point_of
 from hwopt.study.sensitivity import study
 from hwopt.study.sensitivity.inputs import inputs_of, overwritten, template_inputs
 from hwopt.study.sensitivity.ranges import _entry, range_of
@@ -300,7 +300,7 @@ def test_the_figure_is_drawn(found, tmp_path):
 
 def test_where_the_optimum_is_unreadable_the_rest_is_told(question, monkeypatch, tmp_path):
     def unreadable(*_):
-        raise NotKnown("the model is not convex in log space there: somewhere")
+        raise NoDerivative("the model is not convex in log space there: somewhere")
 
     monkeypatch.setattr(study, "best", answer)
     monkeypatch.setattr(study, "optimum_sensitivity", unreadable)

@@ -8,10 +8,10 @@ import pytest
 
 import hwopt
 from hwopt.errors import UserError
-from hwopt.optim.options import SEARCH
-from hwopt.optim.solution import Outcome
 from hwopt.plot.walls import plot_walls
 from hwopt.report.walls import sentence, walls_answer, walls_document
+from hwopt.solver.options import SEARCH
+from hwopt.solver.solution import Outcome
 from hwopt.study import walls as study
 from hwopt.study.walls import Walls, walls
 

@@ -11,9 +11,9 @@ import pytest
 import hwopt
 from hwopt.cli import main
 from hwopt.errors import UserError
-from hwopt.optim.options import SEARCH
 from hwopt.report.sweep import sweep_screen
 from hwopt.report.sweep_document import _quantiles, sweep_document
+from hwopt.solver.options import SEARCH
 from hwopt.study.sweep.reductions import CELLS
 from hwopt.study.sweep.specification import Specification
 from objectives.train_cost import TrainCost

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hwopt.optim.options import SEARCH
+from hwopt.solver.options import SEARCH
 from hwopt.study.sweep.specification import Specification
 from hwopt.study.sweep.start import around, searched
 from objectives.serve_cost import ServeCost

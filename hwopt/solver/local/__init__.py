@@ -1,0 +1,1 @@
+"""Local optimization from many starts: the augmented Lagrangian on optax."""

@@ -1,0 +1,242 @@
+"""The local regime: hardware and degrees continuous together from many starts, then the integer designs around the best.
+
+Local, for questions that have no certified answer yet, and for a quick look.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from scipy.stats import qmc
+from tqdm.auto import tqdm
+
+from hwopt.design.exact import Exact, ExactModel, logarithms
+from hwopt.design.lattices import lattice_of, without_lattice
+from hwopt.design.problem import Problem, evaluate
+from hwopt.model.report import FEASIBILITY_TOLERANCE
+from hwopt.solver.deadline import Deadline, by_deadline
+from hwopt.solver.jit_options import quick_jit
+from hwopt.solver.local.augmented_lagrangian import LagrangianSettings, LagrangianState, minimise_all
+from hwopt.solver.options import SEARCH, LocalOptions, SearchOptions
+from hwopt.solver.search.heuristics.rounding import best_candidate, rounding_candidates, sampled_start
+from hwopt.solver.search.solve_global import SearchProblem, heuristic_solution
+from hwopt.solver.solution import Certificate, Outcome, Solution, build_solution
+
+
+@partial(quick_jit, static=("form", "transformation", "count"), loops=True)
+def _solve(
+    form, transformation, count, template, starts, lowers, uppers, weights, elastic, limits, settings
+) -> LagrangianState:
+    """Solve a batch of problems of one form; `count` of constraints."""
+
+    def values(y, temperature, problem):
+        weight, is_elastic = problem
+        at = evaluate(form, template, y[:-1], limits, temperature)
+        eased = at.constraints.at[: weight.size].add(-weight * y[-1])
+        return jnp.where(is_elastic, y[-1], at.objective), eased
+
+    return minimise_all(values, starts, lowers, uppers, (weights, elastic), settings, transformation, count)
+
+
+Boxes = Sequence[np.ndarray]
+"""Starts, lower and upper bounds of problems, logarithms; of one, or of several along a first axis."""
+
+
+def sobol_starts(problem: Problem, count: int, seed: int) -> np.ndarray:
+    """Scrambled Sobol points in the box, logarithmic."""
+    points = qmc.Sobol(len(problem.variables), rng=seed).random_base2(math.ceil(math.log2(count)))[:count]
+    return problem.lower + points * (problem.upper - problem.lower)
+
+
+def optimize_relaxed(
+    problem: Problem,
+    seed: int = 0,
+    progress: bool = False,
+    transformation: optax.GradientTransformation | None = None,
+    why: str = "",
+    deadline: Deadline | None = None,
+    options: SearchOptions = SEARCH,
+) -> Solution:
+    """The best of the integer designs around the best of many relaxed starts.
+
+    Valid integer designs around the best start are ordered by objective and a stiff price on violations: some of them get a
+    first look, the cheapest are re-optimised in what stays continuous, and the exact model has the last word.
+
+    **Arguments:** `seed` of the Sobol starts; `transformation` of optax in place of Adam; `why`: what the scope says of the
+    missing certificate; `deadline` by which the best so far is returned; `options`: counts and schedules.
+    """
+    work = _Relaxed(problem, transformation, seed, why, ExactModel(problem).prepare(), deadline or Deadline(), options)
+
+    def run() -> Solution:
+        with jax.enable_x64(True):
+            return work.run(progress)
+
+    return by_deadline(work.deadline, run, work.cut_short)
+
+
+@dataclass
+class _Relaxed:
+    """A relaxed question under way."""
+
+    problem: Problem
+    transformation: optax.GradientTransformation | None
+    seed: int
+    why: str
+    model: ExactModel
+    deadline: Deadline
+    options: SearchOptions = SEARCH
+
+    @property
+    def own(self) -> LocalOptions:
+        return self.options.local
+
+    @property
+    def integer_counts(self) -> tuple[int, int]:
+        """Multiplier updates, and descent steps before each, of the integer stage."""
+        return self.own.integer_updates, self.own.integer_steps
+
+    def solve(self, boxes: Boxes, counts: tuple[int, int], weights: np.ndarray | None = None) -> LagrangianState:
+        """Solve a batch of problems; fewer are padded with copies of the last.
+
+        The solver carries one variable more: s >= 0, by which budget i is exceeded, `G_i <= w_i s`. Ordinary problems pin it
+        to zero; elastic ones minimise it instead of the objective.
+
+        **Arguments:** `counts` of outer and inner steps; `weights` of an elastic problem, (problem, budget), or None.
+
+        **Returns:** optima; elastic ones have s as last variable.
+        """
+        problem, size, elastic, own = self.problem, len(boxes[0]), weights is not None, self.own
+        excess = np.full((size, 1), math.log(own.most_factor) if elastic else 0.0)
+        columns = [np.hstack([side, room]) for side, room in zip(boxes, (excess, 0.0 * excess, excess), strict=True)]
+        columns += [np.zeros((size, len(problem.budgets))) if weights is None else weights, np.full(size, elastic)]
+        padded = [jnp.asarray(column[np.minimum(np.arange(max(own.starts, size)), size - 1)]) for column in columns]
+        limits = problem.limits * (1.0 - own.safety)
+        settings = LagrangianSettings(
+            outer=jnp.asarray(counts[0]),
+            inner=jnp.asarray(counts[1]),
+            penalty=(own.first_penalty, own.last_penalty),
+            rate=(own.first_rate, own.last_rate),
+            temperature=(own.first_temperature, own.last_temperature),
+        )
+        form, count = problem.form, len(problem.constraints)
+        optimum = _solve(form, self.transformation, count, problem.template, *padded, limits, settings)
+        optimum = jax.tree.map(lambda leaf: np.asarray(leaf)[:size], optimum)
+        return optimum if elastic else optimum._replace(y=optimum.y[:, :-1])
+
+    def around(self, starts: np.ndarray) -> Boxes:
+        """Starts in the whole box."""
+        return np.broadcast_arrays(starts, self.problem.lower, self.problem.upper)
+
+    def run(self, progress: bool) -> Solution:
+        own, batch = self.own, self.own.starts
+        with tqdm(total=3, desc="optimize", disable=not progress, leave=False) as bar:
+            bar.set_postfix_str(f"compiling, then {batch} relaxed starts")
+            relaxed = self.solve(
+                self.around(sobol_starts(self.problem, batch, self.seed)), (own.relaxed_updates, own.relaxed_steps)
+            )
+            best = best_candidate(relaxed.objective, relaxed.constraints.max(axis=1), 1e-3)
+            bar.update()
+            bar.set_postfix_str("integers around the relaxed optimum")
+            candidates = self.integer_boxes(relaxed.y[best])
+            chosen = self.cheapest(candidates, (1, 1), own.looks)
+            bar.update()
+            bar.set_postfix_str(f"re-optimising the best {len(chosen)} of {len(candidates)}")
+            chosen = self.cheapest(chosen, (own.short_updates, own.short_steps), batch)
+            final = self.solve(_stacked(chosen), self.integer_counts) if chosen else relaxed
+            bar.update()
+        exact = self.model.at(final.y)
+        pick = best_candidate(exact.objective, exact.violation)
+        feasible = bool(chosen) and exact.violation[pick] <= FEASIBILITY_TOLERANCE
+        infeasibility = "" if feasible or self.deadline.over else self.minimal_relaxations(relaxed.y[best])
+        agreeing = (np.abs(relaxed.objective - relaxed.objective[best]) < 1e-2) & (relaxed.constraints.max(1) < 1e-3)
+        scope = (
+            f"best of {min(own.looks, len(candidates))} integer designs re-optimised, of {len(candidates)} around the "
+            f"best of {batch} relaxed starts ({int(agreeing.sum())} of them agree within 1 %)"
+        )
+        return self.solution(
+            final.y[pick], final.multipliers[pick], relaxed.multipliers[best], exact.one(pick), scope,
+            float(final.residual[pick]), feasible, infeasibility,
+        )  # fmt: skip
+
+    def cut_short(self) -> Solution:
+        """The best of a first look: nothing better is known in time."""
+        y, exact = sampled_start(self.problem, self.model, self.own)
+        if exact.violation > FEASIBILITY_TOLERANCE and not without_lattice(self.problem):
+            lattice = lattice_of(self.problem)
+            best = heuristic_solution(
+                SearchProblem(self.problem, lattice, self.model, self.deadline, options=self.options)
+            )
+            y, exact = best.y, best.exact
+        feasible = bool(exact.violation <= FEASIBILITY_TOLERANCE)
+        none = np.full(len(self.problem.budgets), math.nan)
+        text = "" if feasible else "Time ran out before a design was found that satisfies all budgets."
+        scope = "best of a first look, stopped before a relaxed optimum was known"
+        return self.solution(y, none, None, exact, scope, math.nan, feasible, text)
+
+    def solution(
+        self, y: np.ndarray, multipliers: np.ndarray, relaxed_multipliers: np.ndarray | None, exact: Exact, scope: str,
+        residual: float, feasible: bool, infeasibility: str,
+    ) -> Solution:  # fmt: skip
+        proof = Certificate(residual, float(max(0.0, exact.violation)), f"local: {scope}{self.why}")
+        outcome = Outcome.local if feasible else Outcome.not_found
+        return build_solution(self.problem, y, multipliers, relaxed_multipliers, exact, proof, outcome, infeasibility)
+
+    def integer_boxes(self, relaxed: np.ndarray) -> list[Boxes]:
+        """Start and box of each integer design around a relaxed one: what is an integer has no room."""
+        problem, names = self.problem, [each.name for each in self.problem.variables]
+        boxes = []
+        for design in rounding_candidates(problem, dict(zip(names, np.exp(relaxed), strict=True)), self.own):
+            fixed = logarithms([design.get(name, np.nan) for name in names])
+            boxes.append([np.where(np.isnan(fixed), end, fixed) for end in (relaxed, problem.lower, problem.upper)])
+        return boxes
+
+    def cheapest(self, candidates: list[Boxes], counts: tuple[int, int], keep: int) -> list[Boxes]:
+        """The best of some designs after a number of steps (one: as they stand), each starting where those steps ended.
+
+        Best by objective and violations at a stiff price.
+        """
+        merits, moved = [], []
+        for first in range(0, len(candidates), self.own.starts):
+            part = candidates[first : first + self.own.starts]
+            at = self.solve(_stacked(part), counts)
+            merits.append(at.objective + self.own.stiffness * np.maximum(at.constraints, 0.0).sum(axis=1))
+            moved += [(y, lower, upper) for y, (_, lower, upper) in zip(at.y, part, strict=True)]
+        order = np.argsort(np.concatenate(merits), kind="stable") if merits else []
+        return [moved[i] for i in order[:keep]]
+
+    def minimal_relaxations(self, start: np.ndarray) -> str:
+        """The smallest relaxations that would make a question feasible: each budget alone, and all together.
+
+        Minimises s in `log(used / limit) <= w s`, from the least violated point, in the relaxed model.
+        """
+        budgets = self.problem.budgets
+        weights = np.vstack([np.eye(len(budgets)), np.ones((1, len(budgets)))])
+        elastic = self.solve(
+            self.around(np.broadcast_to(start, (len(weights), len(start)))), self.integer_counts, weights
+        )
+        solved, more = elastic.constraints.max(axis=1) < 1e-3, elastic.y[:, -1]
+        if solved[-1] and more[-1] < 1e-3:
+            return (
+                "The relaxed model satisfies every budget; integers of chips, stages and replicas do not. Budgets relaxed by "
+                "what the design above exceeds them make one do; so may a wider box for the global batch."
+            )
+        text = f"These budgets conflict: {', '.join(budget.name for budget in budgets)}. "
+        if not solved[-1]:
+            return f"{text}No relaxation of budgets makes one do: the plan itself does not fit (memory, heads, layers or batch)."
+        alone = [
+            budget.relaxed_words(each, f"{100 * math.expm1(each):+.3g} %")
+            for budget, each, holds in zip(budgets, more[:-1], solved[:-1], strict=True)
+            if holds and each < 0.99 * math.log(self.own.most_factor)
+        ]
+        text += f"All of them relaxed by {100 * math.expm1(more[-1]):.3g} % would do"
+        text += f"; so would one alone: {'; or '.join(alone)}." if alone else "; none alone would."
+        return text + " (Relaxed model: integers may need a little more.)"
+
+
+def _stacked(boxes: list[Boxes]) -> Boxes:
+    return [np.stack(column) for column in zip(*boxes, strict=True)]

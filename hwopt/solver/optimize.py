@@ -1,0 +1,172 @@
+"""Optimise a design question: certified over its lattice, in whole units or relaxed; or locally, from many starts."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+import jax
+import numpy as np
+
+from hwopt.arguments import boxes_of, check_question, check_seconds, check_seed, names_of, question_of
+from hwopt.convex.reader import NotDGP
+from hwopt.design.choices import left_open
+from hwopt.design.lattices import without_lattice
+from hwopt.design.portfolio import Listing, listed
+from hwopt.design.problem import Objective, Problem
+from hwopt.errors import UserError, suggest
+from hwopt.options import options_of
+from hwopt.solver.deadline import Deadline
+from hwopt.solver.options import SearchOptions
+from hwopt.solver.portfolio.solve import PortfolioSolution, certified_portfolio, choice_rows
+from hwopt.solver.search.categorical import certified_choice, choice_states
+from hwopt.solver.search.solve_global import solve_global
+from hwopt.solver.solution import Solution
+
+if TYPE_CHECKING:
+    import optax
+
+REGIMES = ("certified", "relaxed", "local")
+
+
+@overload
+def optimize(
+    objective: Listing,
+    *,
+    progress: bool = ...,
+    seconds: float = ...,
+    freeze: Iterable[str] = ...,
+    bounds: Mapping[str, tuple[float, float]] | None = ...,
+    explain: bool = ...,
+    choices: Mapping[str, Sequence[str]] | None = ...,
+    options: SearchOptions | None = ...,
+) -> PortfolioSolution: ...
+@overload
+def optimize(
+    objective: Objective | Problem,
+    *,
+    seed: int = ...,
+    progress: bool = ...,
+    transformation: "optax.GradientTransformation | None" = ...,
+    regime: str = ...,
+    seconds: float = ...,
+    freeze: Iterable[str] = ...,
+    bounds: Mapping[str, tuple[float, float]] | None = ...,
+    designs: Sequence[np.ndarray] = ...,
+    explain: bool = ...,
+    choices: Mapping[str, Sequence[str]] | None = ...,
+    options: SearchOptions | None = ...,
+) -> Solution: ...
+def optimize(
+    objective: Any,
+    *,
+    seed: int = 0,
+    progress: bool = False,
+    transformation: "optax.GradientTransformation | None" = None,
+    regime: str = "certified",
+    seconds: float = math.inf,
+    freeze: Iterable[str] = (),
+    bounds: Mapping[str, tuple[float, float]] | None = None,
+    designs: Sequence[np.ndarray] = (),
+    explain: bool = True,
+    choices: Mapping[str, Sequence[str]] | None = None,
+    options: SearchOptions | None = None,
+) -> Solution | PortfolioSolution:
+    """The best design for a question, in whole units that can be bought.
+
+    **Certified** (default): the model is read as convex programmes over boxes of integer designs, which are bounded,
+    split and discarded until the best design is proved (`hwopt.solver.search.solve_global`). Questions that have no such form, because
+    they branch on other integers or hold terms that are no geometric programme, are solved locally over continuous hardware, and
+    say so. Its budgets hold with the numbers as stated: `hwopt.confident` asks that they do with a probability.
+
+    **Relaxed:** the same over continuous hardware: fractions of a stack, a lane, a NIC. Elasticities refer to it.
+
+    **Local:** continuous hardware and parallel degrees continuous together, smooth maxima, Sobol starts; then the integer designs
+    around the best start are re-optimised, and the exact model has the last word (`hwopt.solver.local.multistart`).
+
+    **Arguments:** `objective`: from `hwopt.objective(...)`, or a `Problem`; `progress` shows a bar on standard error;
+    `regime`: "certified", "relaxed" or "local"; `seconds` after which the best so far is returned with an honest gap, whatever is
+    under way; `freeze`: variables or categories of them kept at what the machine has now; `bounds`: boxes of one's own by variable,
+    SI; `designs`: integers (`point` of its lattice) that the certified search starts from, such as answers of like questions;
+    `explain`: where it proves that no design satisfies the budgets, say also by how much to relax them; `choices`: field
+    of the question -> values, `["*"]` for all of the catalogue: all combinations are proved together, by one search;
+    `seed` of the starts and `transformation`, an optax transformation in place of Adam, of the local regime; `options`:
+    tolerances, limits and schedules of the search (`hwopt.SearchOptions`).
+
+    **Returns:** a `Solution`; its outcome says what is proved. A `PortfolioSolution` where the question is a list of them
+    (`portfolio`), which is certified; `freeze` and `bounds` are of its parts.
+
+    **Raises:** `UserError` for a question that cannot be stated.
+    """
+    check_seed(seed)
+    search = options_of("optimize", options, SearchOptions)
+    deadline = Deadline(check_seconds(seconds))
+    if regime not in REGIMES:
+        raise UserError(f"unknown regime '{regime}': {suggest(regime, REGIMES)}")
+    with jax.enable_x64(True):
+        check_question(objective, "optimize")
+        if listed(objective) is not None:
+            if regime != "certified" or len(designs):
+                raise UserError("optimize: a portfolio is certified: leave out the regime, and designs to start from")
+            rows = choice_rows(objective, choices or {}, names_of("freeze", freeze), boxes_of(bounds or {}))
+            return certified_portfolio(rows, deadline=deadline, progress=progress, explain=explain, options=search)
+        several = bool(choices) or (regime != "local" and bool(left_open(objective)))
+        if several and len(designs):
+            raise UserError("optimize: designs are points of one question's lattice: leave them out, or the choices")
+        if several:
+            return _choose(
+                objective,
+                choices or {},
+                regime,
+                names_of("freeze", freeze),
+                boxes_of(bounds or {}),
+                deadline,
+                progress,
+                explain,
+                search,
+            )
+        asked = question_of(objective)
+        problem = asked if regime == "certified" else asked.continuous
+        problem = problem.frozen(names_of("freeze", freeze)).narrowed(boxes_of(bounds or {}))
+        if not problem.variables:
+            raise UserError(f"problem '{problem.name}' has no variables: name at least one")
+        why = "" if regime == "local" else without_lattice(problem)
+        if regime != "local" and not why:
+            try:
+                return solve_global(
+                    problem, deadline=deadline, progress=progress, designs=designs, explain=explain, options=search
+                )
+            except NotDGP as reason:
+                why = str(reason)
+        if regime == "certified":  # whole units are for a search that branches on them
+            problem = problem.continuous
+        from hwopt.solver.local.multistart import (
+            optimize_relaxed,  # with optax and SciPy's samplers, which no proof needs
+        )
+
+        return optimize_relaxed(
+            problem, seed, progress, transformation, f"; not certified: {why}" if why else "", deadline, search
+        )
+
+
+def _choose(
+    objective: Any,
+    choices: Mapping[str, Sequence[str]],
+    regime: str,
+    freeze: Iterable[str],
+    bounds: Mapping[str, tuple[float, float]],
+    deadline: Deadline,
+    progress: bool,
+    explain: bool,
+    options: SearchOptions,
+) -> Solution:
+    """The best of all combinations of choices."""
+    check_question(objective, "optimize")
+    if regime == "local":
+        raise UserError("optimize: choices are proved; leave out --regime local, or ask about each alone")
+    asked = choice_states(objective, choices, freeze, bounds, relaxed=regime == "relaxed")
+    try:
+        return certified_choice(asked, deadline=deadline, progress=progress, explain=explain, options=options)
+    except NotDGP as reason:
+        raise UserError(
+            f"choices: a combination cannot be proved beside others: {reason}; ask about each alone"
+        ) from None

@@ -1,0 +1,1 @@
+"""Several workloads on the same parts: subproblems, master search, budget allocation."""

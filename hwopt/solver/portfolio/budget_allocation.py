@@ -1,0 +1,235 @@
+"""Budgets that all members of a portfolio share: what is allotted to each, searched over.
+
+Once each member is allotted a share e_i of a budget, with `sum_i e_i <= 1`, members have nothing in common again but their parts,
+and `parts_search` answers. In a box of allotments each may use its upper end: a relaxation, whose bound holds for all allotments of
+the box, and whose list of designs is the best of them wherever it satisfies the budgets together. Where it does not, what each
+member uses at least, a question of its own, narrows allotments; then the box is split between what members would use, in
+proportion to what is left of the budget beyond that, and that very allotment is tried: its list satisfies the budgets.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from hwopt.design.exact import ExactModel
+from hwopt.design.portfolio import CONTINUOUS
+from hwopt.design.problem import Budget, Problem
+from hwopt.model.report import FEASIBILITY_TOLERANCE
+from hwopt.solver.deadline import Deadline
+from hwopt.solver.options import SEARCH, SearchOptions
+from hwopt.solver.portfolio.master import ChoiceFamily, JointDesign, MemberSearch, PortfolioSearch
+from hwopt.solver.portfolio.subproblem import MemberProblem
+from hwopt.solver.search.solve_global import log_values, solve_global
+from hwopt.solver.solution import Outcome
+
+
+@dataclass(frozen=True)
+class BudgetAllocation:
+    """A box of shares of each budget by member, (budget, member); and what all cost at least in it."""
+
+    low: np.ndarray
+    high: np.ndarray
+    floor: float = 0.0
+
+    @property
+    def tightened(self) -> BudgetAllocation:
+        """The same without shares that leave too little for what others have at least."""
+        others = self.low.sum(axis=1, keepdims=True) - self.low
+        return replace(self, high=np.minimum(self.high, 1.0 - others))
+
+    def wanted(self, used: np.ndarray) -> np.ndarray:
+        """Shares that add up to 1: at least the lower ends, and the rest in proportion to what was used beyond them."""
+        beyond = np.maximum(used - self.low, 1e-12)
+        left = np.maximum(1.0 - self.low.sum(axis=1, keepdims=True), 0.0)
+        return self.low + left * beyond / beyond.sum(axis=1, keepdims=True)
+
+    def halves(self, used: np.ndarray, narrowest: float = SEARCH.portfolio.narrowest_share) -> list[BudgetAllocation]:
+        """Two boxes whose relaxation does not allow what was used of this one, as far as that is too much.
+
+        **Arguments:** `used` shares, (budget, member); `narrowest`: share below which a box is not split.
+        """
+        budget = int(np.argmax(used.sum(axis=1)))
+        wanted = self.wanted(used)[budget]
+        width = self.high[budget] - self.low[budget]
+        member = int(np.argmax(np.where(width > narrowest, used[budget] - self.low[budget], -1.0)))
+        low, high = self.low[budget, member], self.high[budget, member]
+        if high - low <= narrowest:
+            return []
+        at = wanted[member]
+        at = at if low + 0.1 * (high - low) < at < high - 0.1 * (high - low) else 0.5 * (low + high)
+        less, more = self.high.copy(), self.low.copy()
+        less[budget, member] = more[budget, member] = at
+        return [replace(self, high=less).tightened, replace(self, low=more).tightened]
+
+
+@dataclass
+class JointBudgetSearch:
+    """The search of a portfolio under budgets of all its members; answers as `PortfolioSearch` does.
+
+    **Arguments:** `families` whose members' last budgets are those of all, whole; searches at `most`, by default as in the
+    options; `best` list that holds them together; `bound`: least of what was discarded; `open` boxes; `root`: the search in which
+    each member may use all.
+    """
+
+    families: Sequence[ChoiceFamily]
+    budgets: Sequence[Budget]
+    deadline: Deadline
+    most: int | None = None
+    best: JointDesign = field(default_factory=JointDesign)
+    bound: float = math.inf
+    open: list[BudgetAllocation] = field(default_factory=list)
+    root: PortfolioSearch | None = None
+    running: PortfolioSearch | None = None
+    searches: int = 0
+    boxes: int = 0
+    boxes_of_parts: int = 0
+    complete: bool = False
+    options: SearchOptions = SEARCH
+
+    @property
+    def proved_bound(self) -> float:
+        """What no list is below."""
+        if self.root is not None and self.running is self.root:
+            return self.root.proved_bound
+        return min([self.bound, *(each.floor for each in self.open)]) if self.open or self.complete else 0.0
+
+    @property
+    def nodes(self) -> list[BudgetAllocation]:
+        """What is left."""
+        return self.open
+
+    @property
+    def alone(self) -> dict[tuple[int, int], MemberSearch]:
+        """Searches of each member over all parts."""
+        return {} if self.root is None else self.root.alone
+
+    @property
+    def bounds(self) -> dict[int, float]:
+        """What is proved of each combination of choices; less than there may be, since each member may use all."""
+        return {} if self.root is None else self.root.bounds
+
+    @property
+    def on_parts_of(self) -> dict[int, tuple[float, float]]:
+        """What was found in the parts of members speaks of the answer where the first search was the last."""
+        return self.root.on_parts_of if self.root is not None and self.searches == 1 else {}
+
+    def run(self, progress: Callable[[Any], None] | None = None) -> None:
+        """Search until all is discarded, or time is over."""
+        shape = len(self.budgets), len(self.families[0].asked)
+        self.open = [BudgetAllocation(np.zeros(shape), np.ones(shape))]
+        options = self.options.portfolio
+        most = options.joint_searches if self.most is None else self.most
+        while self.open and self.searches < most and self.boxes < options.nodes and not self.deadline.over:
+            box = min(self.open, key=lambda each: each.floor)
+            if box.floor > self.best.value / (1.0 + options.joint_gap):
+                self._replace(box, [])
+                continue
+            found = self._searched(box.high, progress)
+            box = self._replace(box, [replace(box, floor=max(box.floor, found.proved_bound))])[0]
+            if not found.complete:
+                return
+            if found.best is self.best:  # no list is better here
+                self._replace(box, [])
+                continue
+            used = self.used(found.best)
+            if self._hold(used):
+                self.best = found.best
+                self._replace(box, [])
+                continue
+            if self.searches == 1:
+                box = self._replace(box, [replace(box, low=self._least()).tightened])[0]
+                if (box.low.sum(axis=1) > 1.0).any():
+                    self._replace(box, [replace(box, floor=math.inf)])
+                    continue
+            self._replace(box, box.halves(used, options.narrowest_share))
+            tried = self._searched(box.wanted(used), progress)
+            if tried.best is not self.best and self._hold(self.used(tried.best)):
+                self.best = tried.best
+        self.complete = not self.open
+
+    def last_look(self) -> None:
+        """Like `PortfolioSearch.last_look`, for a list that satisfies the joint budgets."""
+        found = PortfolioSearch(self.families, self.deadline, options=self.options)
+        found.last_look()
+        self.root = self.root or found
+        if found.best.family is not None and self._hold(self.used(found.best)):
+            self.best = found.best
+
+    def _least(self) -> np.ndarray:
+        """What each member uses of each budget at least, (budget, member): on the best machine for that; nothing of many."""
+        least = np.zeros((len(self.budgets), len(self.families[0].asked)))
+        if sum(len(family.combinations) for family in self.families) > self.options.portfolio.joint_machines:
+            return least
+        for k, budget in enumerate(self.budgets):
+            for i in range(least.shape[1]):
+                problems = [each for family in self.families for each in family.asked[i].problems]
+                bounds = [_least_use(problem, budget, self.deadline, self.options) for problem in problems]
+                least[k, i] = min(bounds) / budget.limit
+        return least
+
+    def _replace(self, box: BudgetAllocation, others: list[BudgetAllocation]) -> list[BudgetAllocation]:
+        """Others in place of a box, whose bound is on record where there are none."""
+        if not others:
+            self.bound = min(self.bound, box.floor)
+        self.open = [*(each for each in self.open if each is not box), *others]
+        return others
+
+    def _searched(self, shares: np.ndarray, progress: Callable[[Any], None] | None) -> PortfolioSearch:
+        """The search of parts where each member has a share of each budget."""
+        families = self.families if (shares == 1.0).all() else [self._allotted(each, shares) for each in self.families]
+        search = PortfolioSearch(families, self.deadline, best=self.best, options=self.options)
+        self.running, self.root = search, self.root or search
+        search.run(progress)
+        self.running = None
+        self.searches, self.boxes = self.searches + 1, self.boxes + search.boxes
+        self.boxes_of_parts += search.boxes_of_parts
+        return search
+
+    def _allotted(self, family: ChoiceFamily, shares: np.ndarray) -> ChoiceFamily:
+        """A family whose members have shares of the budgets; how their costs follow the clock, they know from before."""
+        pairs = [*zip(family.asked, shares.T, strict=True)]
+        tilted = zip(family.tilted, shares.T, strict=True) if family.tilted else ()
+        return replace(
+            family, asked=tuple(_allotted(*pair) for pair in pairs), tilted=tuple(_allotted(*pair) for pair in tilted)
+        )
+
+    def used(self, listed: JointDesign) -> np.ndarray:
+        """Shares of the budgets that the designs of a list use, (budget, member)."""
+        return np.stack([self._used(work, listed.clock) for work in listed.works], axis=1)
+
+    def _used(self, work: MemberSearch, clock: float) -> np.ndarray:
+        problem = work.asked.problems[work.machine]
+        point = log_values(problem, work.values)
+        for column, each in enumerate(problem.variables):
+            if each.name in CONTINUOUS:
+                point[column] = math.log(clock)
+        own = len(problem.budgets) - len(self.budgets)
+        logarithms = np.asarray(work.asked.models[work.machine].at(point[None]).constraints)[0]
+        limits = np.array([each.limit for each in problem.budgets])
+        used = np.exp(logarithms[: len(limits)]) * limits
+        return used[own:] / np.array([each.limit for each in self.budgets])
+
+    @staticmethod
+    def _hold(used: np.ndarray) -> bool:
+        return bool((used.sum(axis=1) <= 1.0 + FEASIBILITY_TOLERANCE).all())
+
+
+def _least_use(problem: Problem, budget: Budget, deadline: Deadline, options: SearchOptions) -> float:
+    """What a member uses of a budget at least, SI: infinite where it has no design, 0 where time is over."""
+    found = solve_global(replace(problem, objective=budget.metric), deadline=deadline, explain=False, options=options)
+    if found.outcome is Outcome.infeasible:
+        return math.inf
+    return found.certificate.lower_bound or 0.0
+
+
+def _allotted(asked: MemberProblem, shares: np.ndarray) -> MemberProblem:
+    """A member whose last budgets are shares of what they are."""
+    of = lambda problem: problem.relaxed([*[1.0] * (len(problem.budgets) - len(shares)), *map(float, shares)])
+    problems = tuple(of(problem) for problem in asked.problems)
+    models = tuple(ExactModel(problem).prepare() for problem in problems)
+    return replace(asked, problems=problems, models=models, programmes=asked.programmes.with_limits(problems[0]))

@@ -1,0 +1,1 @@
+"""Branch and bound over integer designs: tree, bounds, relaxations, primal heuristics."""

@@ -1,0 +1,250 @@
+"""A design question as convex programmes: the model's own jaxpr in canonical form, integers in ranges or fixed."""
+
+import math
+import operator
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache, reduce
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend import core
+
+from hwopt.convex import levels
+from hwopt.convex.canonical import Builder, Draft, draft, ratio
+from hwopt.convex.reader import read, read_line
+from hwopt.convex.signomial import Algebra, Signomial, number
+from hwopt.convex.tape import is_number
+from hwopt.design.problem import Form, Problem, own_margins, put
+from hwopt.integers.relaxation import Ends, relaxed
+from hwopt.integers.system import System
+from hwopt.model.estimate import Lifted, lifted_estimate
+from hwopt.trace.arrays import objects
+from hwopt.trace.cache import TracedFunction, cached_trace
+from hwopt.trace.scalar_program import ScalarProgram, Symbol
+
+LIFTED = {"junction_k": (250.0, 500.0), "useful_tokens": (1e6, 1e17), "checkpoint_interval_s": (1e-3, 1e9)}
+"""Boxes of what the model finds as roots and is a variable here: wider than any design's."""
+
+
+def lifted_boxes(template: Any) -> dict[str, tuple[float, float]]:
+    """Boxes of what is lifted of a question; of two kinds of chips each has its junction temperature."""
+    two = len(template.cluster.groups) > 1
+    return LIFTED | ({"prefill_junction_k": LIFTED["junction_k"]} if two else {})
+
+
+TOLERANCE = 1e-9
+"""Relative violation up to which what is known of a design holds."""
+
+_GOAL = "objective"
+_LEARNING = "learning"
+
+
+@dataclass(frozen=True)
+class _Outputs:
+    """A form's outputs by name: objective, budgets over their limits, margins as logarithms not above 0."""
+
+    form: Form
+    tree: Any  # structure of the template
+    shapes: tuple[tuple[int, ...], ...]  # of its leaves
+
+    def __call__(self, leaves: list, values: dict, lifted: Lifted, limits: list) -> OrderedDict[str, Any]:
+        design = put(
+            self.form, jax.tree.unflatten(self.tree, leaves), [values[name] for name, _, _ in self.form.places]
+        )
+        report, state = lifted_estimate(*design.inputs, lifted)
+        margins = own_margins(design, report)
+        margins |= {"heat": state.heat, _LEARNING: state.learning, "storage": state.storage}
+        result = OrderedDict([(_GOAL, self.form.objective.value(report))])
+        result |= {name: each.value(report) / limits[i] for i, (name, each) in enumerate(self.form.budgets)}
+        return result | {name: -margin for name, margin in margins.items()}
+
+    @property
+    def inputs(self) -> tuple[Any, ...]:
+        """What they are functions of."""
+        number: Any = lambda *shape: jax.ShapeDtypeStruct(shape, np.float64)
+        values = {name: number() for name, _, _ in self.form.places}
+        lifted = Lifted(**{name: number() for name in lifted_boxes(jax.tree.unflatten(self.tree, self.shapes))})
+        return [number(*shape) for shape in self.shapes], values, lifted, [number() for _ in self.form.budgets]
+
+
+@cache
+def _general(form: Form, tree: Any, shapes: tuple) -> TracedFunction:
+    """The outputs of a form as scalar operations, of the template's leaves, variables, lifted ones and limits."""
+    outputs = _Outputs(form, tree, shapes)
+    return cached_trace(outputs, *outputs.inputs, key=(form, jax.tree.unflatten(tree, shapes)))
+
+
+@lru_cache(maxsize=32)
+def _line(
+    form: Form, tree: Any, shapes: tuple, numbers: bytes, varied: tuple[int, ...], learns: bool
+) -> tuple[ScalarProgram, list[str]]:
+    """The same for one machine, whose leaves are constants but for the numbers at `varied`, and the names of the outputs."""
+    constants: list[float | None] = list(np.frombuffer(numbers, np.float64))
+    for place in varied:
+        constants[place] = None
+    known = _general(form, tree, shapes).known(constants)
+    names = _needed(known.shapes, learns)
+    return known.only(lambda outputs: [outputs[name] for name in names]).line, names
+
+
+_EXPONENTS = {"pow": 1, "dies_made": 3}
+"""Operations that have an exponent, and which argument it is."""
+
+_FREE = -1
+"""Mark of what follows from variables."""
+
+
+@cache
+def exponent_places(form: Form, tree: Any, shapes: tuple) -> tuple[int, ...]:
+    """Places of a template's numbers (`flat_numbers`) that the exponent of something free follows from: machines that differ in
+    one of them have programmes of different forms.
+    """
+    line = _general(form, tree, shapes).line
+    leaves = sum(math.prod(shape) for shape in shapes)
+    follows = {id(symbol): 1 << i if i < leaves else _FREE for i, symbol in enumerate(line.inputs)}
+    found = 0
+    for symbol in line.operations:
+        each = [follows[id(part)] if isinstance(part, Symbol) else 0 for part in symbol.arguments]
+        exponent = _EXPONENTS.get(symbol.name)
+        if exponent is not None and min(each[:exponent]) < 0:
+            found |= max(each[exponent], 0)
+        follows[id(symbol)] = _FREE if min(each, default=0) < 0 else reduce(operator.or_, each, 0)
+    return tuple(i for i in range(leaves) if found >> i & 1)
+
+
+def _needed(outputs: Iterable[str], learns: bool) -> list[str]:
+    """Names of outputs; what a model learns only where that is asked for."""
+    return [name for name in outputs if learns or name != _LEARNING]
+
+
+@cache
+def _jaxpr(form: Form, tree: Any, shapes: tuple) -> tuple[core.ClosedJaxpr, list[str]]:
+    """The same as a jaxpr, and the names of all outputs."""
+    outputs = _Outputs(form, tree, shapes)
+    with jax.enable_x64(True):
+        jaxpr, returned = jax.make_jaxpr(outputs, return_shape=True)(*outputs.inputs)
+    return jaxpr, list(returned)
+
+
+@dataclass(frozen=True)
+class Canonical:
+    """Outputs of the model at nodes: signomials, or numbers where nothing is free."""
+
+    algebra: Algebra
+    objective: Signomial
+    constraints: dict[str, Signomial]
+    holds: np.ndarray  # (node,) or one for all: whether the constraints that are numbers hold
+    implied: dict[str, Signomial]  # constraints that every design of the others meets (`levels`)
+
+    def draft(
+        self,
+        extra: Mapping[str, Signomial] | None = None,
+        goal: Signomial | None = None,
+        rows_of: Callable[[Algebra], Builder] = Builder,
+    ) -> Draft:
+        """The convex programme, with `extra` constraints (not above 1) and perhaps another `goal`; `rows_of` as of `draft`."""
+        return draft(self.algebra, goal or self.objective, self.constraints | dict(extra or {}), rows_of)
+
+
+def free_values(
+    problem: Problem, system: System, algebra: Algebra, ends: Ends
+) -> tuple[dict[str, Signomial], dict[str, Signomial]]:
+    """The problem's variables over ranges of integers, and the constraints (not above 1) that tie the integers together.
+
+    A variable whose box is a point is a number, but for those that `ends` has a box of.
+    """
+    values, ties = relaxed(system, algebra, ends)
+    for each in problem.variables:
+        if each.name in values:
+            continue
+        if each.name in ends:
+            values[each.name] = algebra.variable(each.name, *ends[each.name])
+        else:
+            fixed = each.lower == each.upper
+            values[each.name] = number(each.lower) if fixed else algebra.variable(each.name, each.lower, each.upper)
+    names = {each.name for each in problem.variables}
+    return {name: value for name, value in values.items() if name in names}, ties
+
+
+def canonicalize(
+    problem: Problem,
+    algebra: Algebra,
+    values: Mapping[str, Signomial],
+    elastic: Mapping[str, Any] | None = None,
+    limits: Sequence[Any] | None = None,
+    template: Sequence[np.ndarray] | None = None,
+    varied: Mapping[int, Any] | None = None,
+    lifted: Mapping[str, tuple[float, float]] | None = None,
+) -> Canonical:
+    """The question at some nodes.
+
+    **Arguments:** `values` of the problem's variables by name, in the algebra's atoms or numbers; `elastic`: name of a budget ->
+    monomial by which its limit may be exceeded; `limits` of the budgets, in place of the problem's; `template`: leaves of the
+    problem's template, one for each node (node, *shape), where they are not the same for all; `varied`: in place of these, single
+    numbers of the template (node,) by their place among all of its leaves' elements; `lifted`: boxes in place of those of
+    `lifted_boxes`.
+
+    **Raises:** `NotDGP` where the model has no form as a geometric programme.
+    """
+    leaves, tree = jax.tree.flatten(problem.template)
+    shapes = tuple(np.shape(leaf) for leaf in leaves)
+    form = problem.form
+    roots = [
+        algebra.variable(name, *box) for name, box in (lifted_boxes(problem.template) | dict(lifted or {})).items()
+    ]
+    free = [values[name] for name in sorted(each.name for each in problem.variables)]  # as a dict is flattened
+    numbers = [number(each) for each in limits or [budget.limit for budget in problem.budgets]]
+    arguments = [_argument(each) for each in (*free, *roots, *numbers)]
+    learns = any(each.name == "loss" for each in (problem.objective, *(b.metric for b in problem.budgets)))
+    if template is None:
+        known, varied = flat_numbers(problem.template), varied or {}
+        known[list(varied)] = 0.0
+        line, names = _line(form, tree, shapes, known.tobytes(), tuple(varied), learns)
+        results = read_line(line, [*varied.values(), *arguments], algebra)
+    else:
+        jaxpr, every = _jaxpr(form, tree, shapes)
+        names = _needed(every, learns)
+        results = read(jaxpr, [*template, *map(_as_array, arguments)], algebra, [name in names for name in every])
+        results = [each[()] if each.dtype == object else each for each in results if each is not None]
+    outputs: dict[str, Any] = dict(zip(names, results, strict=True))
+    objective = outputs.pop(_GOAL)
+    objective = number(objective) if is_number(objective) else objective
+    budgets = {each.name for each in problem.budgets}
+    constraints: dict[str, Signomial] = {}
+    implied: dict[str, Signomial] = {}
+    holds: Any = np.ones(1, bool)
+    for name, value in outputs.items():
+        share = _share(value, algebra, is_share=name in budgets)
+        if elastic and name in elastic:
+            share = algebra.over(share, elastic[name])
+        if share.constant is not None:
+            holds = holds & (share.constant <= 1.0 + TOLERANCE)
+        elif not any(share.same(other) for other in constraints.values()):
+            constraints[name] = share
+            if name in budgets and name not in (elastic or {}):
+                implied |= levels.rows(algebra, share, name)
+    return Canonical(algebra, objective, constraints, holds, implied)
+
+
+def flat_numbers(template: Any) -> np.ndarray:
+    """All numbers of a template, leaf after leaf (number,)."""
+    return np.concatenate([np.asarray(leaf, np.float64).ravel() for leaf in jax.tree.leaves(template)])
+
+
+def _argument(value: Signomial) -> Signomial | np.ndarray:
+    """An argument of the reader: numbers as known ones."""
+    return value if value.constant is None else value.constant
+
+
+def _as_array(value: Signomial | np.ndarray) -> np.ndarray:
+    return objects([value], ()) if isinstance(value, Signomial) else value
+
+
+def _share(value: Any, algebra: Algebra, is_share: bool) -> Signomial:
+    """What must not exceed 1. **Arguments:** `is_share`: whether it is that already, not its logarithm."""
+    if is_number(value):
+        return number(value if is_share else np.exp(value))
+    return value if is_share and isinstance(value, Signomial) else ratio(value, algebra)

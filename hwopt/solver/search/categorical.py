@@ -1,0 +1,246 @@
+"""One proof over all choices: the questions that their combinations state, searched together against one best design."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jax
+import numpy as np
+from tqdm.auto import tqdm
+
+from hwopt.design.choices import Combination, combinations, refuse_strange
+from hwopt.design.exact import ExactModel
+from hwopt.design.lattices import lattice_of, without_lattice
+from hwopt.design.problem import Problem
+from hwopt.errors import UserError
+from hwopt.integers.system import Integer, Role, System
+from hwopt.solver.deadline import Deadline, by_deadline
+from hwopt.solver.options import SEARCH, SearchOptions
+from hwopt.solver.search.branch_and_bound import final_heuristic, search_all, stopped_early
+from hwopt.solver.search.canonicalize import exponent_places, flat_numbers
+from hwopt.solver.search.node_relaxations import CHOICE, MachineRelaxations, NodeRelaxations
+from hwopt.solver.search.search_tree import MachineState, SearchResult
+from hwopt.solver.search.solve_global import (
+    SearchProblem,
+    best_design,
+    certified_solution,
+    infeasible_solution,
+    stopped_solution,
+)
+from hwopt.solver.solution import Branch, BranchOutcome, Solution
+
+MOST_BRANCHES = 512
+"""Combinations of choices: a few seconds each where they are not dropped at once."""
+
+
+def stated(objective: Any, choices: Mapping[str, Sequence[str]], state: Callable[[Any], Any]) -> list[Branch]:
+    """The combinations of choices, each with the question that `state` makes of it or why there is none."""
+    found = []
+    for each in combinations(objective, choices, MOST_BRANCHES):
+        try:
+            found.append(Branch(each.chosen, question=state(each.objective)))
+        except UserError as error:
+            found.append(Branch(each.chosen, BranchOutcome.refused, refused=str(error)))
+    return found
+
+
+def choice_states(
+    objective: Any,
+    choices: Mapping[str, Sequence[str]],
+    freeze: Iterable[str] = (),
+    bounds: Mapping[str, tuple[float, float]] | None = None,
+    *,
+    relaxed: bool = False,
+) -> list[Branch]:
+    """The questions of all combinations of choices.
+
+    **Arguments:** as of `optimize`; `relaxed`: over continuous hardware.
+
+    **Raises:** `UserError` for a value that no combination takes, though it was named, and for a question that cannot be proved.
+    """
+
+    def state(asked: Any) -> Problem:
+        problem = asked.problem()
+        return (problem.continuous if relaxed else problem).frozen(freeze).narrowed(bounds or {})
+
+    asked = stated(objective, choices, state)
+    for each in asked:
+        if each.question is not None and (why := without_lattice(each.question)):
+            name = Combination(each.chosen, objective).name
+            raise UserError(f"choices: {name} cannot be proved beside others: {why}; ask about it alone")
+    refuse_strange([(each.chosen, each.refused) for each in asked], choices)
+    return asked
+
+
+@dataclass(frozen=True)
+class ChoiceGroup:
+    """Questions that one search bounds together: of one form and one lattice, their machines told apart by a coordinate.
+
+    **Arguments:** `members`: their numbers among all.
+    """
+
+    members: tuple[int, ...]
+    programmes: NodeRelaxations
+    result: SearchResult = field(default_factory=SearchResult)
+
+    @property
+    def machines(self) -> list[MachineState]:
+        """What the search knows of each member."""
+        if self.programmes.machines is None:
+            result = self.result
+            open_bound = math.inf if result.complete else result.open_bound
+            return [MachineState(result.value, result.bound, open_bound)]
+        unseen = MachineState(open_bound=math.inf if self.result.rounds else -math.inf)
+        return [self.result.machines.get(i, unseen) for i in range(1, len(self.members) + 1)]
+
+    def winner(self) -> tuple[int, np.ndarray]:
+        """The member that the best design is of, and the design as a point of its own lattice."""
+        point = self.result.point
+        assert point is not None
+        if self.programmes.machines is None:
+            return self.members[0], point
+        at = self.programmes.lattice.at[CHOICE]
+        return self.members[int(point[at]) - 1], np.delete(point, at)
+
+
+def grouped_choices(problems: Mapping[int, Problem], options: SearchOptions = SEARCH) -> list[ChoiceGroup]:
+    """Questions in groups that differ in numbers of their machines alone. **Arguments:** `problems` by their number."""
+    groups: dict[Any, list[int]] = {}
+    lattices = {i: lattice_of(problem) for i, problem in problems.items()}
+    for i, problem in problems.items():
+        boxes = tuple((each.name, each.lower, each.upper) for each in problem.variables)
+        leaves, tree = jax.tree.flatten(problem.template)
+        shapes = tuple(map(np.shape, leaves))
+        powers = flat_numbers(problem.template)[list(exponent_places(problem.form, tree, shapes))].tobytes()
+        key = (problem.form, tree, shapes, boxes, tuple(problem.limits), repr(lattices[i]), powers)
+        groups.setdefault(key, []).append(i)
+    return [choice_group(members, problems, lattices[members[0]], options) for members in groups.values()]
+
+
+def choice_group(
+    members: Sequence[int], problems: Mapping[int, Problem], lattice: System, options: SearchOptions = SEARCH
+) -> ChoiceGroup:
+    """Questions of one form and one lattice as a group. **Arguments:** `members`: their numbers among `problems`."""
+    first = problems[members[0]]
+    if len(members) == 1:
+        return ChoiceGroup(tuple(members), NodeRelaxations(first, lattice, options=options))
+    table = np.stack([flat_numbers(problems[i].template) for i in members])
+    places = np.flatnonzero((table != table[0]).any(axis=0))
+    choice = Integer(CHOICE, 1, len(members), role=Role.root)
+    several = replace(lattice, coordinates=(*lattice.coordinates, choice))
+    machines = MachineRelaxations(tuple(map(int, places)), table[:, places])
+    return ChoiceGroup(tuple(members), NodeRelaxations(first, several, machines=machines, options=options))
+
+
+def certified_choice(
+    asked: Sequence[Branch],
+    *,
+    deadline: Deadline | None = None,
+    progress: bool = False,
+    explain: bool = True,
+    options: SearchOptions = SEARCH,
+) -> Solution:
+    """Solve a question over its lattice and all its choices.
+
+    **Arguments:** `asked` as `choice_states` returns them; else as of `certified`.
+
+    **Returns:** the best design of all branches, whose certificate covers them all; `choices` of it says what became of each.
+    """
+    deadline = deadline or Deadline()
+    problems = {i: each.question for i, each in enumerate(asked) if each.question is not None}
+    groups = grouped_choices(problems, options)
+    for group in groups:  # traced once for all members, and before anything is compiled, as `by_deadline` asks
+        ExactModel(group.programmes.problem).prepare()
+    results = [each.result for each in groups]
+
+    def question(groups: Sequence[ChoiceGroup]) -> SearchProblem:
+        """That of the best design, the first as asked where there is none; its bound is that of all."""
+        best = min(groups, key=lambda each: (each.result.value, each.result.looked))
+        at, point = (min(problems), None) if best.result.point is None else best.winner()
+        own = {name: getattr(best.result, name) for name in ("value", "design", "looked")}
+        result = replace(_together(results), point=point, **own)
+        among = f"{len(problems)} combinations of choices; of the one shown "
+        return SearchProblem(
+            problems[at],
+            lattice_of(problems[at]),
+            ExactModel(problems[at]).prepare(),
+            deadline,
+            result,
+            among,
+            options=options,
+        )
+
+    def work() -> Solution | None:
+        with jax.enable_x64(True), tqdm(total=1.0, desc="optimize", disable=not progress, leave=False) as bar:
+            show = lambda now: _show(bar, now)
+            models = [[ExactModel(problems[i]) for i in group.members] for group in groups]
+            search_all([each.programmes for each in groups], results, deadline=deadline, progress=show, exact=models)
+            best = question(groups)
+            if deadline.over and stopped_early(best.result, options.heuristic):
+                return None
+            if best.result.point is None:
+                return infeasible_solution(best, explain)
+            return certified_solution(best, best_design(best, best.problem, best.result.point))
+
+    solution = by_deadline(deadline, work, lambda: None) or stopped_solution(question(_looked_at(groups, options)))
+    return replace(solution, choices=_fates(asked, problems, groups, solution))
+
+
+def _looked_at(groups: Sequence[ChoiceGroup], options: SearchOptions) -> Sequence[ChoiceGroup]:
+    """Return the groups; if none has an incumbent, only the most promising ones, after a last look at each."""
+    if any(each.result.point is not None for each in groups):
+        return groups
+    first = sorted(groups, key=lambda each: each.result.proved_bound)[: options.heuristic.last_lattices]
+    return [replace(each, result=final_heuristic(each.programmes, each.result)) for each in first]
+
+
+def _together(results: Sequence[SearchResult]) -> SearchResult:
+    """Searches as one, without its design: the bound of all."""
+    total = lambda name: sum(getattr(each, name) for each in results)
+    return SearchResult(
+        bound=min(each.bound for each in results),
+        boxes=total("boxes"),
+        infeasible=total("infeasible"),
+        rounds=min(each.rounds for each in results),
+        open_boxes=total("open_boxes"),
+        open_bound=min(math.inf if each.complete else each.open_bound for each in results),
+        complete=all(each.complete for each in results),
+    )
+
+
+def _show(bar: tqdm, now: Sequence[SearchResult]) -> None:
+    value, bound = min(each.value for each in now), min(each.proved_bound for each in now)
+    gap = f"gap {100 * math.expm1(value - bound):.2g} %" if math.isfinite(value - bound) else "no design yet"
+    done = sum(each.complete for each in now)
+    bar.set_postfix_str(f"{done} of {len(now)} lattices, {sum(each.boxes for each in now):,} boxes bounded, {gap}")
+
+
+def _fates(
+    asked: Sequence[Branch], problems: Mapping[int, Problem], groups: Sequence[ChoiceGroup], solution: Solution
+) -> tuple[Branch, ...]:
+    """What became of each combination: the best first, what cannot be asked last."""
+    rows = list(asked)
+    for group in groups:
+        for i, machine in zip(group.members, group.machines, strict=True):
+            rows[i] = _fate(asked[i], machine, group.result.complete)
+    if solution.feasible:
+        first = next(i for i, problem in problems.items() if problem is solution.problem)
+        rows[first] = replace(rows[first], fate=BranchOutcome.best, objective=solution.objective)
+    return tuple(sorted(rows, key=lambda row: row.rank))
+
+
+def _fate(each: Branch, machine: MachineState, complete: bool) -> Branch:
+    value = math.exp(machine.value) if math.isfinite(machine.value) else None
+    bound = math.exp(machine.proved_bound) if math.isfinite(machine.proved_bound) else None
+    is_open = not complete and machine.open_bound != math.inf
+    fate = (
+        BranchOutcome.open
+        if is_open
+        else BranchOutcome.infeasible
+        if bound is None and value is None
+        else BranchOutcome.beaten
+    )
+    return replace(each, fate=fate, objective=value, lower_bound=bound)

@@ -1,0 +1,1 @@
+"""Primal heuristics: evolutionary search, rounding, feasibility repair."""

@@ -1,0 +1,113 @@
+"""Integer designs by the exact models of their machines, where the programmes of these are relaxed: whether all limits hold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hwopt.convex import levels
+from hwopt.convex.answers import Status
+from hwopt.convex.canonical import Programme
+from hwopt.convex.interior_point import solve
+from hwopt.design.exact import ExactModel, logarithms
+from hwopt.design.variables import Variable
+from hwopt.integers.boxes import Boxes
+from hwopt.integers.system import System
+from hwopt.model.report import FEASIBILITY_TOLERANCE
+from hwopt.solver.search.node_relaxations import CHOICE, NodeRelaxations
+
+
+@dataclass(frozen=True)
+class FeasibilityRepair:
+    """Points of a question's lattice by exact models. **Arguments:** `models`: one of each machine."""
+
+    programmes: NodeRelaxations
+    models: Sequence[ExactModel]
+
+    @property
+    def lattice(self) -> System:
+        return self.programmes.lattice
+
+    def held(
+        self, points: Boxes, programme: Programme, rows: np.ndarray, y: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Objectives by the exact model of integer designs (design,) whose programmes are relaxed, infinite where it does not hold
+        them; and their variables.
+
+        What is missing by a hair is taken from the programme's limits, which is then solved again; then it is looked for between
+        there and the upper ends of the variables that are taken in pieces, where a machine is fastest.
+        """
+        structure, names = programme.structure, self.programmes.problem.constraints
+        options, repair = self.programmes.options, self.programmes.options.repair
+        y, values = y.copy(), np.full(len(rows), np.inf)
+        taken, left = np.zeros((len(rows), len(names))), np.arange(len(rows))
+        missed: list[np.ndarray] = []
+        for _ in range(repair.rounds):
+            objective, used = self._at(points[left], programme.names, y[left])
+            violation = used.max(axis=1)
+            holds = violation <= FEASIBILITY_TOLERANCE
+            values[left[holds]] = objective[holds]
+            nearly = ~holds & (violation < repair.most_violation)
+            left, missing = left[nearly], np.maximum(used[nearly], 0.0)
+            missed.append(left)
+            if not len(left):
+                break
+            taken[left] += repair.tightening * missing
+            numbers = programme.numbers.take(rows[left])
+            for column, name in enumerate(names):
+                groups = [group for each in (name, *levels.labels(name)) for group in programme.group(each)]
+                terms = np.isin(structure.group, groups)
+                numbers.constants[:, terms] += taken[left, column][:, None]
+            answers = solve(structure, numbers, tolerance=options.tree.retry_gaps[0], options=options.interior_point)
+            solved = answers.status == Status.solved
+            left = left[solved]
+            y[left] = answers.y[solved]
+        left = np.unique(np.concatenate(missed))
+        left = left[np.isinf(values[left])]
+        if len(left):
+            values[left], y[left] = self._towards_ends(points[left], programme, rows[left], y[left])
+        return values, y
+
+    def _towards_ends(
+        self, points: Boxes, programme: Programme, rows: np.ndarray, y: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """As `held`: the place next to `y` that holds, between there and the upper ends of pieces."""
+        pieces = {each.variable for each in self.lattice.pieces}
+        columns = [column for column, name in enumerate(programme.names) if name in pieces]
+        inside = y.copy()
+        inside[:, columns] = programme.numbers.upper[rows[:, None], columns]
+        objective, used = self._at(points, programme.names, inside)
+        values = np.where(used.max(axis=1) <= FEASIBILITY_TOLERANCE, objective, np.inf)
+        outside, some = y.copy(), np.flatnonzero(np.isfinite(values))
+        for _ in range(self.programmes.options.repair.halvings if len(some) else 0):
+            middle = 0.5 * (inside[some] + outside[some])
+            objective, used = self._at(points[some], programme.names, middle)
+            holds = used.max(axis=1) <= FEASIBILITY_TOLERANCE
+            outside[some[~holds]] = middle[~holds]
+            inside[some[holds]], values[some[holds]] = middle[holds], objective[holds]
+        return values, inside
+
+    def _at(self, points: Boxes, names: Sequence[str], y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Objectives (design,) and constraints (design, constraint) of integer designs with variables at `y` by name."""
+        solved = {name: column for column, name in enumerate(names) if name}
+        integers = self.lattice.quantities_at(self.lattice.columns(points.low.astype(float)))
+
+        def logarithm(each: Variable) -> np.ndarray:
+            if each.name in integers:
+                return logarithms(np.broadcast_to(integers[each.name], len(points)))
+            return y[:, solved[each.name]] if each.name in solved else np.full(len(points), math.log(each.lower))
+
+        problem = self.programmes.problem
+        designs = np.stack([logarithm(each) for each in problem.variables], axis=1)
+        objective, used = np.empty(len(points)), np.empty((len(points), len(problem.constraints)))
+        machine = (
+            points.low[:, self.lattice.at[CHOICE]] - 1 if CHOICE in self.lattice.at else np.zeros(len(points), int)
+        )
+        for each in np.unique(machine):
+            rows = machine == each
+            found = self.models[each].at(designs[rows])
+            objective[rows], used[rows] = found.objective, found.constraints
+        return objective, used

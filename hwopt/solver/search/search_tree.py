@@ -1,0 +1,329 @@
+"""The state of a search over boxes of integer designs: what is best, what is open, where boxes are split."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from hwopt.convex.answers import Status
+from hwopt.design.exact import ExactModel
+from hwopt.integers.boxes import Boxes, joined
+from hwopt.integers.relations import LARGEST, SLIP
+from hwopt.integers.system import Piece, Role, System
+from hwopt.solver.deadline import Deadline
+from hwopt.solver.options import SearchOptions, TreeOptions
+from hwopt.solver.search.bounding import BoundedNodes, bound_nodes, solve_nodes
+from hwopt.solver.search.heuristics.feasibility_repair import FeasibilityRepair
+from hwopt.solver.search.node_relaxations import CHOICE, NodeRelaxations
+
+
+@dataclass
+class SearchResult:
+    """Outcome of a search, also while it is under way. Objectives are logarithms."""
+
+    point: np.ndarray | None = None  # integers of the best design
+    value: float = math.inf
+    design: dict[str, float] = field(default_factory=dict)  # its continuous variables, as solved
+    bound: float = math.inf  # least bound of what was discarded
+    boxes: int = 0  # programmes bounded
+    infeasible: int = 0
+    rounds: int = 0
+    looked: bool = False  # an evolution ended
+    open_boxes: int = 0  # left when the search was cut short
+    open_bound: float = -math.inf  # least bound of all that is still open, while the search is under way
+    complete: bool = False  # nothing was left unlooked at
+    machines: dict[int, MachineState] = field(default_factory=dict)  # by their number, where a lattice is of several
+
+    @property
+    def proved_bound(self) -> float:
+        """What no design is below."""
+        return self.bound if self.complete else min(self.bound, self.open_bound)
+
+    @property
+    def gap(self) -> float:
+        """Relative distance between the best design and the bound."""
+        if not (math.isfinite(self.value) and math.isfinite(self.proved_bound)):
+            return math.inf
+        return math.expm1(max(0.0, self.value - self.proved_bound))
+
+
+@dataclass
+class MachineState:
+    """What a search knows of one machine of several. Logarithms."""
+
+    value: float = math.inf  # of its best design that was found
+    bound: float = math.inf  # least of what was discarded
+    open_bound: float = math.inf  # least of what is open
+
+    @property
+    def proved_bound(self) -> float:
+        return min(self.bound, self.open_bound)
+
+
+class BranchedNodes(NamedTuple):
+    """Boxes, the coordinate along which each was split, the pieces, and the number of each one's box."""
+
+    boxes: Boxes
+    columns: np.ndarray
+    pieces: Boxes
+    parents: np.ndarray
+
+
+@dataclass(frozen=True)
+class OpenNodes:
+    """Boxes that may hold something better."""
+
+    boxes: Boxes
+    bounds: np.ndarray  # of the objective's logarithm, their own or those of boxes that held them
+    lower: np.ndarray  # their own
+    slopes: np.ndarray  # (box, coordinate) of the tangents behind these
+
+    def __len__(self) -> int:
+        return len(self.boxes)
+
+    def of(self, rows: np.ndarray) -> OpenNodes:
+        return OpenNodes(self.boxes[rows], self.bounds[rows], self.lower[rows], self.slopes[rows])
+
+    def with_more(self, other: OpenNodes) -> OpenNodes:
+        pair = lambda a, b: np.concatenate([a, b])
+        return OpenNodes(
+            joined([self.boxes, other.boxes]), pair(self.bounds, other.bounds), pair(self.lower, other.lower),
+            pair(self.slopes, other.slopes),
+        )  # fmt: skip
+
+
+@dataclass
+class Incumbent:
+    """The best value that searches which share it have found: what beats no branch of a question is not worth any's work."""
+
+    value: float = math.inf  # logarithm of the objective
+
+
+class OutOfTime(Exception):
+    """The deadline has come in the middle of something."""
+
+
+@dataclass
+class SearchState:
+    """A search under way.
+
+    **Arguments:** `exact`: the exact model of each machine, for points whose programmes are relaxed: none of these counts without.
+    """
+
+    programmes: NodeRelaxations
+    tolerance: float
+    deadline: Deadline
+    result: SearchResult = field(default_factory=SearchResult)
+    incumbent: Incumbent = field(default_factory=Incumbent)
+    exact: Sequence[ExactModel] = ()
+    seen: set[bytes] = field(default_factory=set)
+    gains: np.ndarray = field(init=False)
+    splits: np.ndarray = field(init=False)
+
+    def __post_init__(self) -> None:
+        costs = [0.0 if each.role is Role.kind else each.pseudo_cost for each in self.lattice.coordinates]
+        self.gains = self.tree.pseudo_cost_weight * np.array(costs)
+        self.splits = np.full(len(self.lattice.names), self.tree.pseudo_cost_weight)
+
+    @property
+    def lattice(self) -> System:
+        return self.programmes.lattice
+
+    @property
+    def options(self) -> SearchOptions:
+        return self.programmes.options
+
+    @property
+    def tree(self) -> TreeOptions:
+        return self.options.tree
+
+    @property
+    def cutoff(self) -> float:
+        """Bound from which a box is not worth more work."""
+        return min(self.result.value, self.incumbent.value) - math.log1p(self.tolerance)
+
+    def drop(self) -> None:
+        """Nothing of what is open beats the best design: the search is complete with that bound."""
+        result = self.result
+        result.bound = min(result.bound, result.open_bound)
+        for each in result.machines.values():
+            each.bound, each.open_bound = each.proved_bound, math.inf
+        result.open_boxes, result.complete = 0, True
+
+    def discard(self, boxes: Boxes, bounds: np.ndarray) -> None:
+        """Boxes that nothing more is asked of go, their bounds on record."""
+        if len(bounds):
+            self.result.bound = min(self.result.bound, float(bounds.min()))
+            for machine, least in self._by_machine(boxes, bounds):
+                machine.bound = min(machine.bound, least)
+
+    def note_open(self, boxes: Boxes, bounds: np.ndarray) -> None:
+        """What is still open, for an answer that cannot wait."""
+        self.result.open_boxes = len(bounds)
+        self.result.open_bound = float(bounds.min()) if len(bounds) else math.inf
+        for machine in self.result.machines.values():
+            machine.open_bound = math.inf
+        for machine, least in self._by_machine(boxes, bounds):
+            machine.open_bound = least
+
+    def _by_machine(self, boxes: Boxes, bounds: np.ndarray) -> Iterator[tuple[MachineState, float]]:
+        """Each machine of some boxes, with the least bound of its own."""
+        if CHOICE not in self.lattice.at:
+            return
+        numbers = boxes.low[:, self.lattice.at[CHOICE]]
+        for number in np.unique(numbers):
+            yield self.result.machines.setdefault(int(number), MachineState()), float(bounds[numbers == number].min())
+
+    def bound(self, boxes: Boxes) -> BoundedNodes:
+        """Boxes bounded against the best design known.
+
+        Points that were relaxed for the sake of the boxes read beside them are read again as if alone.
+        """
+        if self.deadline.over:
+            raise OutOfTime
+        self.result.boxes += len(boxes)
+        known = bound_nodes(self.programmes, boxes, self.cutoff, loose=self.tree.loose_gap)
+        self._keep_best(boxes, known, alone=len(boxes) == 1)
+        lower = known.lower
+        rows = boxes.points & (known.answers.status == Status.unresolved) & (lower < self.cutoff) & np.isfinite(lower)
+        for tolerance in self.tree.retry_gaps:
+            if not rows.any() or self.deadline.over:
+                break
+            again = bound_nodes(self.programmes, boxes[rows], self.cutoff, tolerance=tolerance)
+            self._keep_best(boxes[rows], again)
+            lower[rows] = np.maximum(lower[rows], again.lower)
+            rows[rows] = again.answers.status == Status.unresolved
+        doubtful = boxes.points & known.programme.inexact() & (lower < self.cutoff) & (len(boxes) > 1)
+        rows = np.flatnonzero(doubtful)
+        for some, programme, holds in self.programmes.alone(boxes[rows]):
+            if self.deadline.over:
+                break
+            points = boxes[rows[some]]
+            self.result.boxes += len(points)
+            exact = solve_nodes(programme, holds, points.points, self.cutoff, options=self.options)
+            self._keep_best(points, exact, alone=True)
+            lower[rows[some]] = np.maximum(lower[rows[some]], exact.lower)
+        return known
+
+    def relaxed(self, boxes: Boxes, known: BoundedNodes) -> np.ndarray:
+        """Where the programmes of boxes put their integers (box, coordinate), the middle where they do not mind."""
+        relaxed = np.sqrt(boxes.low.astype(float) * boxes.high)
+        coordinates, variables = self._integers(known)
+        relaxed[:, coordinates] = np.exp(known.answers.y[:, variables])
+        for piece, column, variable in self._pieces(known):
+            number = piece.number(np.exp(known.answers.y[:, variable]))
+            relaxed[:, column] = np.clip(number, boxes.low[:, column], boxes.high[:, column])
+        return relaxed
+
+    def slopes(self, known: BoundedNodes) -> np.ndarray:
+        """How fast bounds rise along coordinates (box, coordinate), those in pieces along what they are pieces of: 0 along those
+        that their programmes do not hold.
+        """
+        slopes = np.zeros((len(known.lower), len(self.lattice.names)))
+        coordinates, variables = self._integers(known)
+        slopes[:, coordinates] = known.slopes[:, variables]
+        for _, column, variable in self._pieces(known):
+            slopes[:, column] = known.slopes[:, variable]
+        return slopes
+
+    def _integers(self, known: BoundedNodes) -> tuple[list[int], list[int]]:
+        """Coordinates of the lattice that the programmes hold, and their variables there."""
+        at = self.lattice.at
+        held = [(at[name], column) for column, name in enumerate(known.programme.names) if name in at]
+        return [coordinate for coordinate, _ in held], [column for _, column in held]
+
+    def _pieces(self, known: BoundedNodes) -> list[tuple[Piece, int, int]]:
+        """Pieces of what the programmes hold, their coordinates, and the variables there."""
+        names, at = known.programme.names, self.lattice.at
+        held = [each for each in self.lattice.pieces if each.variable in names]
+        return [(each, at[each.name], names.index(each.variable)) for each in held]
+
+    def _keep_best(self, boxes: Boxes, known: BoundedNodes, alone: bool = False) -> None:
+        """The best integer design among boxes is kept. **Arguments:** `alone`: whether points are read as if alone."""
+        programme, answers, lower = known.programme, known.answers, known.lower
+        good = boxes.points & (answers.status == Status.solved) & np.isfinite(lower)
+        values, relaxed = answers.objective + programme.constant, programme.inexact()
+        doubtful = np.flatnonzero(good & relaxed & (lower < self.result.value))
+        values[doubtful] = np.inf
+        if self.exact and alone and len(doubtful):
+            points = FeasibilityRepair(self.programmes, self.exact)
+            values[doubtful], answers.y[doubtful] = points.held(
+                boxes[doubtful], programme, doubtful, answers.y[doubtful]
+            )
+        for i in np.flatnonzero(good & np.isfinite(values)):
+            value = float(values[i])
+            for machine, best in self._by_machine(boxes[i : i + 1], np.array([value])):
+                machine.value = min(machine.value, best)
+            if value < self.result.value:
+                pairs = zip(programme.names, answers.y[i], strict=True)
+                self.result.design = {name: math.exp(y) for name, y in pairs if name}
+                self.result.point, self.result.value = boxes.low[i].copy(), value
+                self.incumbent.value = min(self.incumbent.value, value)
+
+    def tightened(self, queue: OpenNodes) -> tuple[Boxes, np.ndarray]:
+        """Boxes without what their tangents put beyond the cutoff, and the numbers of those of which something is left.
+
+        A tangent that bounds a box by `lower` and rises by `slope` along a coordinate passes the cutoff after
+        `(cutoff - lower) / slope`, in logarithms.
+        """
+        boxes, slopes = queue.boxes, queue.slopes
+        room = (self.cutoff - queue.lower)[:, None]
+        with np.errstate(all="ignore"):
+            up = np.exp(np.where(slopes > 0, room / slopes, np.inf)) * (1.0 + SLIP)
+            down = np.exp(np.where(slopes < 0, room / slopes, -np.inf)) * (1.0 - SLIP)
+            high = np.minimum(boxes.high, np.floor(np.minimum(boxes.low * up, LARGEST))).astype(np.int64)
+            low = np.maximum(boxes.low, np.ceil(np.minimum(boxes.high * down, LARGEST))).astype(np.int64)
+            for piece in self.lattice.pieces:
+                at, edges = self.lattice.at[piece.name], np.asarray(piece.edges)
+                least, most = edges[boxes.low[:, at] - 1], edges[boxes.high[:, at]]
+                high[:, at] = np.minimum(boxes.high[:, at], piece.number(np.minimum(least * up[:, at], most)))
+                low[:, at] = np.maximum(boxes.low[:, at], piece.number(np.maximum(most * down[:, at], least)))
+        cut = ((low > boxes.low) | (high < boxes.high)).any(axis=1)
+        if math.isfinite(self.cutoff) and cut.any():
+            self.discard(boxes[np.flatnonzero(cut)], np.full(int(cut.sum()), self.cutoff))
+            return self.lattice.propagate(Boxes(low, high))
+        return boxes, np.arange(len(boxes))
+
+    def fresh(self, boxes: Boxes) -> Boxes:
+        """Those that were not met before."""
+        marks = [low.tobytes() + high.tobytes() for low, high in zip(boxes.low, boxes.high, strict=True)]
+        new = [i for i, mark in enumerate(marks) if mark not in self.seen and not self.seen.add(mark)]
+        return boxes[np.asarray(new, int)]
+
+    def split(self, boxes: Boxes) -> BranchedNodes:
+        """Each box in parts along the coordinate that promises most."""
+        width = self._width(boxes)
+        kinds = [column for column, each in enumerate(self.lattice.coordinates) if each.role is Role.kind]
+        rate = self.gains / self.splits
+        promise = width * rate
+        for first, then in self.lattice.looked_up_together:  # worth what the first was, once that is a point
+            follows = np.maximum(promise[:, then], width[:, then] * rate[first])
+            promise[:, then] = np.where(width[:, first] == 0, follows, promise[:, then])
+        declared = np.array([self.lattice.coordinates[column].pseudo_cost for column in kinds])
+        promise[:, kinds] = np.where(width[:, kinds] > 0, declared, 0.0)  # not learned: see the lattice
+        columns = promise.argmax(axis=1)
+        pieces, parents = self.lattice.split(boxes, columns, self.tree.parts)
+        return BranchedNodes(boxes, columns, pieces, parents)
+
+    def _width(self, boxes: Boxes) -> np.ndarray:
+        """How far boxes leave coordinates open (box, coordinate), a logarithm: the ratio of their ends, or the number of their
+        values where bounds say little until one is a point.
+        """
+        stepped = np.array([each.stepped for each in self.lattice.coordinates])
+        return np.log(np.where(stepped, boxes.high - boxes.low + 1.0, boxes.high / np.maximum(boxes.low, 1)))
+
+    def learn(self, split: BranchedNodes, before: np.ndarray, after: np.ndarray) -> None:
+        """Count what bounds gained where boxes were split. **Arguments:** `before`, `after` of the pieces first."""
+        count = len(split.pieces)
+        limit = np.minimum(self.cutoff, before[:count] + 1.0)  # what lies beyond the cutoff is no gain
+        gain = np.maximum(np.minimum(after[:count], limit) - before[:count], 0.0)
+        pieces = np.maximum(np.bincount(split.parents, minlength=len(split.boxes)), 1)
+        gained = np.bincount(split.parents, gain, len(split.boxes)) / pieces
+        rows = np.arange(len(split.boxes))
+        width = self._width(split.boxes)[rows, split.columns]
+        np.add.at(self.gains, split.columns, gained / np.maximum(width * (1.0 - 1.0 / self.tree.parts), 1e-9))
+        np.add.at(self.splits, split.columns, 1.0)

@@ -1,0 +1,306 @@
+"""An answer: the design, its budgets and their prices, the plan, the report, and what proves it."""
+
+import enum
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from hwopt.arguments import number_of
+from hwopt.design.design import Design, Inputs
+from hwopt.design.exact import DrawnChip, Exact, ExactModel, logarithms
+from hwopt.design.problem import Problem
+from hwopt.design.variables import Variable
+from hwopt.errors import UserError
+from hwopt.model.report import FEASIBILITY_TOLERANCE
+from hwopt.solver.chance_constraints import ChanceConstraint
+
+
+class Outcome(enum.Enum):
+    """How a solve ended, as a sentence that says what to try next; `{gap}` is the proved distance from any better design.
+
+    Each sentence begins with its `status`, which screens, JSON and pages have alike.
+    """
+
+    proved = "Proved: no design of the stated scope is better by more than {gap}."
+    best_found = (
+        "Stopped: the best found so far; no design of the stated scope is better by more than {gap}. More time may "
+        "find a better one, or prove that there is none."
+    )
+    local = "Local: the best of the designs that were tried; nothing is proved of others."
+    infeasible = (
+        "Infeasible, proved: no design of the stated scope satisfies every budget. The one shown is the nearest known; relax the "
+        "budget that it breaks, or widen the variables that stand at their bounds."
+    )
+    not_found = (
+        "Stopped: no design that satisfies every budget was found, and none is proved impossible. The one shown is the nearest "
+        "known; give the search more time, or relax the budget that it breaks."
+    )
+    evaluated = "Evaluated: one stated design, by the exact model; nothing is proved of others."
+
+    @property
+    def status(self) -> str:
+        """The outcome in a word: proved, local, stopped or infeasible."""
+        return re.split(r"\W", self.value)[0].lower()
+
+
+UNBOUNDED = "Stopped: the best found so far; nothing is proved of others."
+"""The same of a search that stopped before any bound."""
+
+
+@dataclass(frozen=True)
+class DesignValue:
+    """One variable of the answer, SI."""
+
+    value: float
+    unit: str
+    lower: float
+    upper: float
+    at_bound: str | None  # "lower", "upper" or None
+    box_meaning: str
+    words: tuple[str, ...] = ()  # what values from 1 on stand for, where they count kinds
+
+    @property
+    def word(self) -> str:
+        """What the value stands for; empty where it is what it is."""
+        return self.words[round(self.value) - 1] if self.words else ""
+
+
+@dataclass(frozen=True)
+class OneSidedPrice:
+    """What a unit of a budget is worth on one side of its limit, all integers solved again: no more than proofs allow.
+
+    **Arguments:** `limit` at which the question was solved again; the `objective` of the best design found there, infinite where
+    none was, and the `lower_bound` that was proved; `low`, `high`: the price, objective's units per unit of budget, lies
+    between them. Both are infinite where no design satisfies the limit.
+    """
+
+    limit: float
+    objective: float
+    lower_bound: float
+    low: float
+    high: float
+
+    @property
+    def resolved(self) -> bool:
+        """Whether the proofs tell the price from 0."""
+        return self.low > 0.0
+
+    @property
+    def leaves_no_design(self) -> bool:
+        return math.isinf(self.low)
+
+
+@dataclass(frozen=True)
+class BudgetUse:
+    """One budget of the answer. Prices are the objective's improvement per unit of budget relaxed, >= 0.
+
+    `shadow_price` and `elasticity` hold with the plan of the answer: where another plan makes use of a moved limit, they are
+    not what the limit is worth, 0 least of all. `one_sided` is, on either side.
+    """
+
+    name: str
+    used: float
+    limit: float
+    unit: str
+    shadow_price: float  # with this plan
+    shadow_price_unit: str
+    elasticity: float  # % of objective per % of budget, with this integer plan
+    relaxed_elasticity: float | None  # the same at the relaxed optimum, where degrees move too; None where not solved
+    one_sided: tuple[OneSidedPrice, OneSidedPrice] | None = (
+        None  # budget tightened and relaxed; None where not asked for
+    )
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What is proven about the answer; about the model, never about silicon."""
+
+    kkt_residual: float
+    max_violation: float
+    scope: str
+    lower_bound: float | None = None
+    gap: float | None = None
+
+
+class BranchOutcome(enum.Enum):
+    """What became of one combination of choices, as a table says it."""
+
+    best = "the best"
+    beaten = "not better, proved"
+    infeasible = "no design satisfies the budgets, proved"
+    open = "open when the search stopped"
+    refused = "cannot be asked"
+
+
+@dataclass(frozen=True)
+class Branch:
+    """One combination of choices: the question that it states, and what became of it.
+
+    **Arguments:** `chosen`: (field, value) of each choice; `objective` of its best design that was found, if any, and
+    `lower_bound` at which it was left; `refused`: why it states no question; `question`: a problem or a portfolio, None where a
+    command states none.
+    """
+
+    chosen: tuple[tuple[str, str], ...]
+    fate: BranchOutcome = BranchOutcome.open
+    objective: float | None = None
+    lower_bound: float | None = None
+    refused: str = ""
+    question: Any = field(default=None, repr=False, compare=False)
+
+    @property
+    def name(self) -> str:
+        """As an answer names it."""
+        return ", ".join(f"{field} {value or 'none'}" for field, value in self.chosen)
+
+    @property
+    def rank(self) -> tuple[bool, bool, float]:
+        """The place in a list, least first: the best, then by the least known value, then those that state no question."""
+        known = [each for each in (self.objective, self.lower_bound) if each is not None]
+        return self.fate is not BranchOutcome.best, self.fate is BranchOutcome.refused, known[0] if known else math.inf
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The answer to one design question."""
+
+    problem: Problem
+    outcome: Outcome
+    objective: float
+    design: dict[str, DesignValue]
+    budgets: list[BudgetUse]
+    built: Design
+    certificate: Certificate
+    report: Any  # of the workload's kind
+    chip: DrawnChip | None = None  # where the question draws its chip
+    infeasibility: str = ""  # which budgets conflict, and what would make the question feasible
+    choices: tuple[Branch, ...] = ()  # what became of each combination, where there were choices
+    promise: ChanceConstraint | None = None  # with what probability the budgets hold, where that was asked for
+
+    @property
+    def chosen(self) -> dict[str, str]:
+        """Field -> value of the combination of choices that the design is of; empty where there were none."""
+        return next((dict(each.chosen) for each in self.choices if each.fate is BranchOutcome.best), {})
+
+    @property
+    def inputs(self) -> Inputs:
+        """What `hwopt.estimate(*solution.inputs)` takes."""
+        return self.built.inputs
+
+    @property
+    def plan(self) -> Any:
+        return self.built.plan
+
+    @property
+    def feasible(self) -> bool:
+        """Whether the design satisfies every budget."""
+        if self.outcome is Outcome.evaluated:
+            return self.certificate.max_violation <= FEASIBILITY_TOLERANCE
+        return self.outcome in (Outcome.proved, Outcome.best_found, Outcome.local)
+
+    @property
+    def lookups(self) -> dict[str, float]:
+        """Return the variables that follow from integers of the design, such as the layers of the fullest stage, SI."""
+        follows = (each for each in self.problem.variables if each.category == "lookup")
+        return {each.name: float(each.place.get(self.built)) for each in follows}
+
+    @property
+    def headline(self) -> str:
+        """The outcome in a sentence."""
+        gap = self.certificate.gap
+        if self.outcome is Outcome.best_found and gap is None:
+            return UNBOUNDED
+        return self.outcome.value.format(gap="-" if gap is None else f"{100 * gap:.2g} %")
+
+
+_NEAR_BOUND = 1e-4
+"""Relative distance in log space, of the box's width, at which a variable counts as on its bound."""
+
+
+def build_solution(
+    problem: Problem,
+    y: np.ndarray,
+    multipliers: np.ndarray,
+    relaxed_multipliers: np.ndarray | None,
+    exact: Exact,
+    certificate: Certificate,
+    outcome: Outcome,
+    infeasibility: str = "",
+) -> Solution:
+    """Put an answer together.
+
+    **Arguments:** `y` the design, logarithms; `multipliers` of the constraints, budgets first, with the plan fixed and
+    in the relaxed model; `exact`: the exact model's word on it; `infeasibility`: what an infeasible question says of
+    its budgets.
+    """
+    report = exact.report
+    objective = float(problem.objective.value(report))
+    design = {
+        each.name: _design_value(each, float(value))
+        for each, value in zip(problem.variables, np.exp(y), strict=True)
+        if each.category != "lookup"
+    }
+    budgets = [
+        BudgetUse(
+            name=budget.name,
+            used=float(budget.metric.value(report)),
+            limit=budget.limit,
+            unit=budget.metric.unit,
+            shadow_price=float(multipliers[i]) * objective / budget.limit,
+            shadow_price_unit=f"{problem.objective.unit}/{budget.metric.unit}",
+            elasticity=float(multipliers[i]),
+            relaxed_elasticity=None if relaxed_multipliers is None else float(relaxed_multipliers[i]),
+        )
+        for i, budget in enumerate(problem.budgets)
+    ]
+    return Solution(
+        problem, outcome, objective, design, budgets, exact.design, certificate, report, exact.chip, infeasibility
+    )
+
+
+_STATED_ROOM = 1e3
+"""How far beyond its box, as a factor, a stated value may lie, as frozen variables do: far from any overflow."""
+
+
+def evaluate_design(problem: Problem, values: Mapping[str, float]) -> Solution:
+    """Evaluate one design of a question by the exact model, without a search.
+
+    **Arguments:** `values` of all variables, SI, by name: of the question itself or of its continuous relaxation.
+
+    **Raises:** `UserError` for missing or unknown variables and for invalid values.
+    """
+    questions = (problem, problem.relaxation or problem)
+    asked = next((each for each in questions if {v.name for v in each.variables} == values.keys()), None)
+    if asked is None:
+        unlike = {v.name for v in problem.variables} ^ values.keys()
+        raise UserError(
+            f"design of '{problem.name}': its variables differ from the question's in {', '.join(sorted(unlike))}"
+        )
+    numbers = {name: number_of(f"design: {name}", value) for name, value in values.items()}
+    for each in asked.variables:
+        value, room = numbers[each.name], 1.0 if each.words else _STATED_ROOM
+        low, high = (0.0, room) if each.category == "lookup" else (each.lower / room, each.upper * room)
+        if not low <= value <= high:
+            raise UserError(f"design: {each.name} = {value:g} is not a value of this variable")
+    y = logarithms([numbers[each.name] for each in asked.variables])
+    exact = ExactModel(asked).at(y[None]).one(0)
+    proof = Certificate(math.nan, float(exact.violation), "one stated design, by the exact model")
+    return build_solution(asked, y, np.full(len(asked.constraints), math.nan), None, exact, proof, Outcome.evaluated)
+
+
+def _design_value(variable: Variable, value: float) -> DesignValue:
+    width = math.log(variable.upper / variable.lower)
+    if variable.integer:
+        value = float(round(value))
+    near_lower = math.log(value / variable.lower) <= _NEAR_BOUND * width
+    near_upper = math.log(variable.upper / value) <= _NEAR_BOUND * width
+    bound = (
+        None if not width or variable.words else "lower" if near_lower else "upper" if near_upper else None
+    )  # a frozen value has none
+    return DesignValue(
+        value, variable.unit, variable.lower, variable.upper, bound, variable.box_meaning, variable.words
+    )
