@@ -37,7 +37,7 @@ MOST = 4
 Measured with two."""
 
 KEPT = 64
-"""Objects that a helper keeps for parts that follow, as many as structures are remembered (`convex.frames`)."""
+"""Objects that a helper keeps for parts that follow, as many as structures are remembered (`solver.interior_point.sparsity`)."""
 
 PATIENCE_S = 2.0
 """For a helper to end by itself."""

@@ -17,6 +17,19 @@ NAMES: dict[str, str] = {}
 """New dotted path of a class, function or constant, by its old one."""
 
 MODULES: dict[str, str] = {
+    "hwopt.convex": "hwopt.solver.gp",
+    "hwopt.convex.answers": "hwopt.solver.interior_point.result",
+    "hwopt.convex.feasibility": "hwopt.solver.interior_point.elastic",
+    "hwopt.convex.frames": "hwopt.solver.interior_point.sparsity",
+    "hwopt.convex.interior_point": "hwopt.solver.interior_point.batch",
+    "hwopt.convex.levels": "hwopt.solver.gp.monotone_cuts",
+    "hwopt.convex.newton": "hwopt.solver.interior_point.newton",
+    "hwopt.convex.on_device": "hwopt.solver.interior_point.device_loop",
+    "hwopt.convex.programme": "hwopt.solver.gp.program",
+    "hwopt.convex.recording": "hwopt.solver.gp.replay",
+    "hwopt.convex.sparse_cholesky": "hwopt.solver.interior_point.factorization",
+    "hwopt.convex.supports": "hwopt.solver.gp.outer_linearization",
+    "hwopt.convex.tangents": "hwopt.solver.gp.condensation",
     "hwopt.jaxprs": "hwopt.trace",
     "hwopt.jaxprs.cheaper": "hwopt.trace.simplify",
     "hwopt.jaxprs.compiler": "hwopt.trace.compiler_options",

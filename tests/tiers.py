@@ -33,7 +33,7 @@ TESTS_OF = {
     "hwopt/catalog": ("tests/unit/catalog", "tests/validation"),
     "hwopt/data": ("tests/unit/catalog", "tests/validation", "tests/results"),
     "hwopt/trace": SOLVER,
-    "hwopt/convex": SOLVER,
+    "hwopt/solver/gp": SOLVER,
     "hwopt/integers": SOLVER,
     "hwopt/design": SOLVER,
     "hwopt/solver": SOLVER,

@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from hwopt.convex.signomial import Algebra, Kind, Signomial, number
 from hwopt.integers.boxes import Boxes
 from hwopt.integers.relations import SLIP, Lookup, Product, When
 from hwopt.integers.system import System
+from hwopt.solver.gp.signomial import Algebra, AtomKind, Signomial, number
 
 FIXED_SLACK = 1e-4
 """Room that a fixed product of integers gets in a relaxation, which an interior point needs; points have none."""
@@ -37,7 +37,7 @@ def relaxed(system: System, algebra: Algebra, ends: Ends) -> tuple[dict[str, Sig
     **Returns:** quantities by name, and ties by label. A tie that no corner of any box breaks is left out.
     """
     values = {
-        each.name: _boxed(algebra, Kind.variable, each.name, *ends[each.name], not each.sloped)
+        each.name: _boxed(algebra, AtomKind.variable, each.name, *ends[each.name], not each.sloped)
         for each in system.coordinates
     }
     corners = [{name: ends[name][side] for name in system.names} for side in (0, 1)]
@@ -50,13 +50,13 @@ def relaxed(system: System, algebra: Algebra, ends: Ends) -> tuple[dict[str, Sig
             in_force = relation.in_force(corners[0]).astype(float) if isinstance(relation, When) else None
             ties |= _ties(algebra, each, each.name or f"relation {index}", atoms, corners, in_force)
     for name in (name for lookup in system.lookups for name in lookup.names):
-        values[name] = _boxed(algebra, Kind.hull, name, *ends[name])
+        values[name] = _boxed(algebra, AtomKind.hull, name, *ends[name])
     for piece in system.pieces:
         values[piece.variable] = algebra.variable(piece.variable, *ends[piece.variable])
     return values, ties
 
 
-def _boxed(algebra: Algebra, kind: Kind, name: str, low: Any, high: Any, narrow: bool = True) -> Signomial:
+def _boxed(algebra: Algebra, kind: AtomKind, name: str, low: Any, high: Any, narrow: bool = True) -> Signomial:
     """What a box says of something: a number where it is one in all boxes. **Arguments:** `narrow`: as of `Algebra`."""
     if (low == high).all():
         return number(low)

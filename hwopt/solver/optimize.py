@@ -8,7 +8,6 @@ import jax
 import numpy as np
 
 from hwopt.arguments import boxes_of, check_question, check_seconds, check_seed, names_of, question_of
-from hwopt.convex.reader import NotDGP
 from hwopt.design.choices import left_open
 from hwopt.design.lattices import without_lattice
 from hwopt.design.portfolio import Listing, listed
@@ -16,6 +15,7 @@ from hwopt.design.problem import Objective, Problem
 from hwopt.errors import UserError, suggest
 from hwopt.options import options_of
 from hwopt.solver.deadline import Deadline
+from hwopt.solver.gp.reader import NotDGP
 from hwopt.solver.options import SearchOptions
 from hwopt.solver.portfolio.solve import PortfolioSolution, certified_portfolio, choice_rows
 from hwopt.solver.search.categorical import certified_choice, choice_states

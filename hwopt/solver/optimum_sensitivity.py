@@ -24,16 +24,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwopt.convex.answers import Answers, Status
-from hwopt.convex.canonical import Builder, Programme
-from hwopt.convex.certificate import constraints
-from hwopt.convex.feasibility import impossible
-from hwopt.convex.interior_point import solve
-from hwopt.convex.programme import Numbers, Structure
-from hwopt.convex.tangents import Tangents
 from hwopt.design.lattices import lattice_of
 from hwopt.design.problem import Problem
 from hwopt.errors import UserError
+from hwopt.solver.gp.canonical import ConvexProgram, ProgramBuilder
+from hwopt.solver.gp.certificate import constraints
+from hwopt.solver.gp.condensation import Condensation
+from hwopt.solver.gp.program import ProgramNumbers, ProgramStructure
+from hwopt.solver.interior_point.batch import solve
+from hwopt.solver.interior_point.elastic import proved_infeasible
+from hwopt.solver.interior_point.result import BatchResult, SolveStatus
 from hwopt.solver.options import SEARCH, SearchOptions, SensitivityOptions
 from hwopt.solver.search.fixed_integers import (
     Near,
@@ -163,14 +163,14 @@ def _perturbed(
     exponents: frozenset[Place],
     near: Near | None,
     options: SearchOptions,
-) -> tuple[Programme, np.ndarray, np.ndarray]:
+) -> tuple[ConvexProgram, np.ndarray, np.ndarray]:
     """The programme at the template, then with each place a step up and a step down.
 
     **Returns:** the programme, where its numbers hold, and which places could be read together with the others.
     """
     step = options.sensitivity.step
     factors = np.tile(np.exp([step, -step]), (len(places), 1))
-    together, rows_of = np.ones(len(places), bool), Builder if near is None else Tangents
+    together, rows_of = np.ones(len(places), bool), ProgramBuilder if near is None else Condensation
     try:
         programme, holds = fixed_integer_program(
             problem, point, perturbed_templates(problem, places, factors), near, rows_of, options
@@ -204,15 +204,17 @@ def optima(
     )
     answers = solve(programme.structure, programme.numbers, tolerance=1e-9, options=options.interior_point)
     log_objective = answers.objective + programme.constant
-    known = (answers.status == Status.solved) & ~programme.inexact()
+    known = (answers.status == SolveStatus.solved) & ~programme.inexact()
     value = np.where(known, np.exp(log_objective - log_objective[0]), np.nan)
     value = np.where(
-        impossible(programme.structure, programme.numbers, answers, options.interior_point) | ~holds, np.inf, value
+        proved_infeasible(programme.structure, programme.numbers, answers, options.interior_point) | ~holds,
+        np.inf,
+        value,
     )
     return value[1:].reshape(factors.shape)
 
 
-def _solved(programme: Programme, holds: bool, options: SearchOptions) -> Answers:
+def _solved(programme: ConvexProgram, holds: bool, options: SearchOptions) -> BatchResult:
     """The optimum with the problem's own template; `holds`: whether the constraints that are numbers do.
 
     **Raises:** `NoOptimum` where there is none, `NoDerivative` where what was solved is only a bound on it.
@@ -222,9 +224,9 @@ def _solved(programme: Programme, holds: bool, options: SearchOptions) -> Answer
             raise NoDerivative(f"the model is not convex in log space there: {each}")
     answers = solve_accurately(programme, options)
     first = programme.numbers.take([0])
-    if not holds or impossible(programme.structure, first, answers, options.interior_point)[0]:
+    if not holds or proved_infeasible(programme.structure, first, answers, options.interior_point)[0]:
         raise NoOptimum("no hardware satisfies the budgets with these integers: there is no optimum to examine")
-    if answers.status[0] != Status.solved:
+    if answers.status[0] != SolveStatus.solved:
         raise NoDerivative(f"the optimum was not found to the last digit (residual {answers.residual[0]:.1g})")
     return answers
 
@@ -245,10 +247,15 @@ def _solved_again(
     for sign in (1.0, -1.0):
         moved = perturbed_templates(problem, [place], np.exp([[sign * step]]))
         programme, _ = fixed_integer_program(
-            problem, point, [leaf[-1:] for leaf in moved], near, Builder if near is None else Tangents, options
+            problem,
+            point,
+            [leaf[-1:] for leaf in moved],
+            near,
+            ProgramBuilder if near is None else Condensation,
+            options,
         )  # alone: exponents differ
         answers = solve(programme.structure, programme.numbers, tolerance=1e-10, options=options.interior_point)
-        exact = answers.status[0] == Status.solved and not programme.inexact()[0]
+        exact = answers.status[0] == SolveStatus.solved and not programme.inexact()[0]
         logs.append(answers.objective[0] + programme.constant[0] if exact else math.nan)
     return (logs[0] - logs[1]) / (2.0 * step)
 
@@ -265,7 +272,9 @@ def _finite(values: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(values), values, 0.0)
 
 
-def _groups(structure: Structure, numbers: Numbers, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _groups(
+    structure: ProgramStructure, numbers: ProgramNumbers, y: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Values (node, group), gradients (node, group, variable), and weights of terms (node, term) at one point."""
     values, weights, _ = constraints(structure, numbers, y[None])
     gradients = np.zeros((*values.shape, len(y)))

@@ -2,15 +2,15 @@
 
 from dataclasses import dataclass
 
-from hwopt.convex.options import (
+from hwopt.errors import UserError
+from hwopt.options import Options, option
+from hwopt.solver.gp.options import (
     INTERIOR_POINT,
     REFORMULATION,
     AcceleratorOptions,
     InteriorPointOptions,
     ReformulationOptions,
 )
-from hwopt.errors import UserError
-from hwopt.options import Options, option
 
 __all__ = [
     "SEARCH",

@@ -11,7 +11,6 @@ import jax
 import numpy as np
 
 from hwopt.arguments import boxes_of, check_question, check_seconds, names_of
-from hwopt.convex.reader import NotDGP
 from hwopt.design.choices import combinations
 from hwopt.design.lattices import lattice_of
 from hwopt.design.portfolio import listed
@@ -20,6 +19,7 @@ from hwopt.errors import UserError, collected, suggest
 from hwopt.options import options_of
 from hwopt.solver.budget_prices import with_one_sided_prices
 from hwopt.solver.deadline import Deadline
+from hwopt.solver.gp.reader import NotDGP
 from hwopt.solver.optimize import optimize
 from hwopt.solver.options import SearchOptions
 from hwopt.solver.search.categorical import MOST_BRANCHES

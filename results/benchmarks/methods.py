@@ -23,10 +23,10 @@ import optax
 from jaxtyping import Array
 from scipy.optimize import minimize
 
-from hwopt.convex import certificate
 from hwopt.design.lattices import lattice_of
 from hwopt.integers.boxes import Boxes
 from hwopt.model.report import FEASIBILITY_TOLERANCE
+from hwopt.solver.gp import certificate
 from hwopt.solver.jit_options import quick_jit
 from hwopt.solver.local.augmented_lagrangian import LagrangianSettings, minimise_all
 from hwopt.solver.local.multistart import sobol_starts

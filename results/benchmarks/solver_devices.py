@@ -23,15 +23,16 @@ import numpy as np
 
 import hwopt
 from hwopt.arguments import question_of
-from hwopt.convex import certificate, on_device
-from hwopt.convex.answers import Answers, Status
-from hwopt.convex.frames import frame_of
-from hwopt.convex.interior_point import solve
-from hwopt.convex.newton import columns, given_of
-from hwopt.convex.programme import Numbers, Structure
 from hwopt.design.exact import ExactModel
 from hwopt.design.lattices import lattice_of
 from hwopt.solver.deadline import Deadline
+from hwopt.solver.gp import certificate
+from hwopt.solver.gp.program import ProgramNumbers, ProgramStructure
+from hwopt.solver.interior_point import device_loop
+from hwopt.solver.interior_point.batch import solve
+from hwopt.solver.interior_point.newton import columns, problem_data
+from hwopt.solver.interior_point.result import BatchResult, SolveStatus
+from hwopt.solver.interior_point.sparsity import frame_of
 from hwopt.solver.options import AcceleratorOptions, InteriorPointOptions, SearchOptions
 from hwopt.solver.search.branch_and_bound import search
 from hwopt.solver.search.solve_global import SearchProblem
@@ -51,12 +52,12 @@ AFTER, NEVER = 1_000, 10**12
 """Programmes after which that search goes to the accelerator: earlier than by itself, where it would not in so few; or never."""
 
 
-def repeated(numbers: Numbers, count: int) -> Numbers:
+def repeated(numbers: ProgramNumbers, count: int) -> ProgramNumbers:
     """So many programmes, the first again after the last."""
     return numbers.take(np.arange(count) % len(numbers))
 
 
-def batch(structure: Structure, numbers: Numbers, device: Any) -> list[str]:
+def batch(structure: ProgramStructure, numbers: ProgramNumbers, device: Any) -> list[str]:
     """One batch: seconds, and how the answers of both agree."""
     run = lambda place: solve(structure, numbers, tolerance=TOLERANCE, device=place)
     begun = time.perf_counter()
@@ -73,9 +74,9 @@ def batch(structure: Structure, numbers: Numbers, device: Any) -> list[str]:
     ]
 
 
-def agreement(structure: Structure, numbers: Numbers, here: Answers, there: Answers) -> str:
+def agreement(structure: ProgramStructure, numbers: ProgramNumbers, here: BatchResult, there: BatchResult) -> str:
     """Verdicts that are the same, and the largest distance of proved bounds where both are optimal."""
-    both = (here.status == Status.solved) & (there.status == Status.solved)
+    both = (here.status == SolveStatus.solved) & (there.status == SolveStatus.solved)
     bounds = [
         certificate.lower_bound(structure, numbers.take(both), each.y[both], each.multipliers[both])
         for each in (here, there)
@@ -84,17 +85,19 @@ def agreement(structure: Structure, numbers: Numbers, here: Answers, there: Answ
     return f"{np.mean(here.status == there.status):.2%} same verdicts, bounds within {off:.0e}"
 
 
-def of_the_card(structure: Structure, numbers: Numbers, device: Any) -> list[str]:
+def of_the_card(structure: ProgramStructure, numbers: ProgramNumbers, device: Any) -> list[str]:
     """Arithmetic and bytes of an iteration as compiled, against what the device does at best here."""
     frame = frame_of(structure)
     with np.errstate(all="ignore"):
-        given = given_of(structure, numbers, frame, *np.broadcast_arrays(np.full(len(numbers), np.inf), 0.0))
+        given = problem_data(structure, numbers, frame, *np.broadcast_arrays(np.full(len(numbers), np.inf), 0.0))
     first, slots = (
         columns(0.5 * (numbers.upper - numbers.lower), frame.variables),
-        on_device.slots_for(frame, len(numbers), device),
+        device_loop.slots_for(frame, len(numbers), device),
     )
     tables = jax.device_put((given, first), device)
-    lowered = on_device.loop.lower(on_device.frame_on(frame, device), *tables, len(numbers), TOLERANCE, 80, slots=slots)
+    lowered = device_loop.loop.lower(
+        device_loop.frame_on(frame, device), *tables, len(numbers), TOLERANCE, 80, slots=slots
+    )
     cost: Any = lowered.compile().cost_analysis()
     seconds = timed(lambda: solve(structure, numbers, tolerance=TOLERANCE, device=device))
     iterations = int(solve(structure, numbers, tolerance=TOLERANCE, device=device).iterations.sum()) / slots
@@ -105,7 +108,7 @@ def of_the_card(structure: Structure, numbers: Numbers, device: Any) -> list[str
         f"{cost['bytes accessed'] / 1e9:.2f} GB; {iterations:,.0f} of them with every slot busy would be all of {len(numbers):,}",
         f"this device: {product / 1e12:.1f} TFLOP/s of float64 products, {stream / 1e12:.2f} TB/s of memory;"
         f" of these {flops / product:.1%} and {moved / stream:.1%} in the seconds of the whole call",
-        f"memory of a programme in work {on_device.bytes_of_a_slot(frame) / 1e3:,.0f} kB, by our estimate",
+        f"memory of a programme in work {device_loop.bytes_of_a_slot(frame) / 1e3:,.0f} kB, by our estimate",
     ]
 
 

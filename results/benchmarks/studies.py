@@ -2,7 +2,7 @@
 
 With the integers fixed the model reads exactly as one convex programme in the logarithms of five variables (HBM
 bandwidth and capacity, clock, bandwidth inside and outside the domain). Its optimum is known to `REFERENCE_GAP` by the bound
-of `hwopt.convex.certificate`, which shares no code with any solver. Budgets are such that two or more constraints bind.
+of `hwopt.solver.gp.certificate`, which shares no code with any solver. Budgets are such that two or more constraints bind.
 
 The integers come from a few seconds of `hwopt.solver.search.branch_and_bound.search` on each question; any valid ones would do.
 """
@@ -20,12 +20,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from hwopt.convex import certificate
-from hwopt.convex.answers import Status
 from hwopt.design.design import Design
 from hwopt.design.lattices import lattice_of
 from hwopt.design.metrics import metric
 from hwopt.design.problem import Form, Problem, evaluate
+from hwopt.solver.gp import certificate
+from hwopt.solver.interior_point.result import SolveStatus
 from hwopt.solver.jit_options import quick_jit
 from hwopt.solver.search.node_relaxations import NodeRelaxations
 from hwopt.solver.search.solve_global import solve_leaf
@@ -270,7 +270,7 @@ def known(question: Question) -> Known:
     constant = float(programme.constant[0])
     bound = float(certificate.lower_bound(programme.structure, programme.numbers, answers.y, answers.multipliers)[0])
     value = float(answers.objective[0])
-    if programme.relaxed or answers.status[0] != Status.solved or value - bound > REFERENCE_GAP:
+    if programme.relaxed or answers.status[0] != SolveStatus.solved or value - bound > REFERENCE_GAP:
         raise SystemExit(f"{question.name}: its optimum isn't known (gap {value - bound:.1e}, status {answers.status})")
     y = hardware_of(programme.names, answers.y[0], problem)
     multipliers = {

@@ -24,12 +24,6 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from hwopt.convex import certificate
-from hwopt.convex.answers import Answers, Status
-from hwopt.convex.canonical import Programme
-from hwopt.convex.feasibility import infeasible
-from hwopt.convex.interior_point import solve
-from hwopt.convex.signomial import Algebra, number
 from hwopt.design.design import Design
 from hwopt.design.lattices import lattice_of
 from hwopt.design.problem import Form, Problem, Values, evaluate
@@ -37,6 +31,12 @@ from hwopt.integers.boxes import Boxes
 from hwopt.integers.enumeration import divisors
 from hwopt.integers.relaxation import ends_of
 from hwopt.integers.system import System
+from hwopt.solver.gp import certificate
+from hwopt.solver.gp.canonical import ConvexProgram
+from hwopt.solver.gp.signomial import Algebra, number
+from hwopt.solver.interior_point.batch import solve
+from hwopt.solver.interior_point.elastic import infeasible
+from hwopt.solver.interior_point.result import BatchResult, SolveStatus
 from hwopt.solver.jit_options import quick_jit
 from hwopt.solver.search.canonicalize import canonicalize, free_values
 from objectives.train_cost import TrainCost
@@ -168,8 +168,8 @@ def _exact(form: Form, template: Design, y: Array, limits: Array) -> Values:
 class Solved:
     """A batch as it was read, solved and proved, with the seconds of each."""
 
-    programme: Programme
-    answers: Answers
+    programme: ConvexProgram
+    answers: BatchResult
     lower: np.ndarray  # infinite where infeasible by proof
     seconds: tuple[float, float, float]  # reading, solving, proving
     cpu_seconds: float  # of all threads
@@ -189,8 +189,8 @@ def read_and_solved(made: Instances) -> Solved:
     times.append(time.perf_counter())
     lower = certificate.lower_bound(structure, numbers, answers.y, answers.multipliers) + programme.constant
     proved = certificate.infeasibility(structure, numbers, answers.y, answers.multipliers) > 0
-    impossible = ~canonical.holds | ((answers.status == Status.infeasible) & proved)
-    unsure = np.flatnonzero((answers.status != Status.solved) & ~impossible)
+    impossible = ~canonical.holds | ((answers.status == SolveStatus.infeasible) & proved)
+    unsure = np.flatnonzero((answers.status != SolveStatus.solved) & ~impossible)
     if len(unsure):
         impossible[unsure] |= infeasible(structure, numbers.take(unsure))
     times.append(time.perf_counter())
@@ -268,7 +268,7 @@ def ours(made: Instances, solved: Solved, first: float, off: float, violation: f
     """What the batch came to."""
     programme, status = solved.programme, solved.answers.status
     infeasible_ = np.isposinf(solved.lower)
-    done = (status == Status.solved) & ~infeasible_
+    done = (status == SolveStatus.solved) & ~infeasible_
     gaps = np.expm1(solved.answers.objective[done] + programme.constant[done] - solved.lower[done])
     reading, solving, proving = solved.seconds
     sizes = len(programme.names), len(programme.labels), len(programme.structure.group)

@@ -11,7 +11,6 @@ import jax
 import numpy as np
 from tqdm.auto import tqdm
 
-from hwopt.convex.reader import NotDGP
 from hwopt.design.choices import refuse_strange
 from hwopt.design.exact import ExactModel
 from hwopt.design.lattices import lattice_of, without_lattice
@@ -19,6 +18,7 @@ from hwopt.design.portfolio import CONTINUOUS, Portfolio, listed, parts_of
 from hwopt.errors import UserError
 from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.solver.deadline import Deadline, by_deadline
+from hwopt.solver.gp.reader import NotDGP
 from hwopt.solver.options import SEARCH, SearchOptions
 from hwopt.solver.portfolio.budget_allocation import JointBudgetSearch
 from hwopt.solver.portfolio.master import ChoiceFamily, PortfolioSearch

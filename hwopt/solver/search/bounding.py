@@ -8,15 +8,15 @@ from typing import NamedTuple
 import numpy as np
 
 from hwopt import processes
-from hwopt.convex import certificate
-from hwopt.convex.answers import Answers
-from hwopt.convex.canonical import Programme
-from hwopt.convex.feasibility import impossible
-from hwopt.convex.interior_point import solve
-from hwopt.convex.on_device import Device, place_of
-from hwopt.convex.options import InteriorPointOptions
-from hwopt.convex.programme import Numbers, Structure
 from hwopt.integers.boxes import Boxes
+from hwopt.solver.gp import certificate
+from hwopt.solver.gp.canonical import ConvexProgram
+from hwopt.solver.gp.options import InteriorPointOptions
+from hwopt.solver.gp.program import ProgramNumbers, ProgramStructure
+from hwopt.solver.interior_point.batch import solve
+from hwopt.solver.interior_point.device_loop import Device, choose_device
+from hwopt.solver.interior_point.elastic import proved_infeasible
+from hwopt.solver.interior_point.result import BatchResult
 from hwopt.solver.options import SEARCH, SearchOptions
 from hwopt.solver.search.node_relaxations import NodeRelaxations
 
@@ -24,8 +24,8 @@ from hwopt.solver.search.node_relaxations import NodeRelaxations
 class BoundedNodes(NamedTuple):
     """Programmes of boxes, solved."""
 
-    programme: Programme
-    answers: Answers
+    programme: ConvexProgram
+    answers: BatchResult
     lower: np.ndarray  # (box,) bounds of the objective's logarithm, checked by the certificate
     slopes: np.ndarray  # (box, variable): see `certificate.sloped_bound`
 
@@ -51,7 +51,7 @@ def bound_nodes(
 
 
 def solve_nodes(
-    programme: Programme,
+    programme: ConvexProgram,
     holds: np.ndarray,
     points: np.ndarray,
     cutoff: float = math.inf,
@@ -66,10 +66,10 @@ def solve_nodes(
     structure, numbers = programme.structure, programme.numbers
     tolerance = options.tree.node_gap if tolerance is None else tolerance
     goal, enough = cutoff - programme.constant, np.where(points, 0.0, loose)
-    answers = Answers.none(numbers.lower, np.zeros((len(holds), len(structure.target))))
+    answers = BatchResult.none(numbers.lower, np.zeros((len(holds), len(structure.target))))
     lower, slopes = np.full(len(holds), np.inf), np.zeros_like(numbers.lower)
     left = np.flatnonzero(holds)
-    device = place_of(structure, len(left), options.interior_point.accelerator)
+    device = choose_device(structure, len(left), options.interior_point.accelerator)
     count = processes.parts_of(len(left), options.tree.parallel_nodes) if device is None else 1
     # Interleaved: boxes beside each other take alike many iterations.
     parts = [left[first::count] for first in range(count) if len(left)]
@@ -83,15 +83,15 @@ def solve_nodes(
 
 
 def _proved(
-    structure: Structure,
-    numbers: Numbers,
+    structure: ProgramStructure,
+    numbers: ProgramNumbers,
     cutoff: np.ndarray,
     loose: np.ndarray,
     tolerance: float,
     device: Device | None,
     options: InteriorPointOptions,
-) -> tuple[Answers, np.ndarray, np.ndarray]:
+) -> tuple[BatchResult, np.ndarray, np.ndarray]:
     """Answers, bounds (infinite where nothing is feasible), and the slopes behind them."""
     answers = solve(structure, numbers, cutoff=cutoff, tolerance=tolerance, loose=loose, device=device, options=options)
-    lower, slopes = certificate.sloped_bound(structure, numbers, answers.y, answers.multipliers)
-    return answers, np.where(impossible(structure, numbers, answers, options), np.inf, lower), slopes
+    lower, slopes = certificate.lower_bound_with_slopes(structure, numbers, answers.y, answers.multipliers)
+    return answers, np.where(proved_infeasible(structure, numbers, answers, options), np.inf, lower), slopes

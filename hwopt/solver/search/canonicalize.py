@@ -12,15 +12,15 @@ import jax
 import numpy as np
 from jax.extend import core
 
-from hwopt.convex import levels
-from hwopt.convex.canonical import Builder, Draft, draft, ratio
-from hwopt.convex.reader import read, read_line
-from hwopt.convex.signomial import Algebra, Signomial, number
-from hwopt.convex.tape import is_number
 from hwopt.design.problem import Form, Problem, own_margins, put
 from hwopt.integers.relaxation import Ends, relaxed
 from hwopt.integers.system import System
 from hwopt.model.estimate import Lifted, lifted_estimate
+from hwopt.solver.gp import monotone_cuts
+from hwopt.solver.gp.canonical import ProgramBuilder, ProgramDraft, draft, ratio
+from hwopt.solver.gp.reader import read, read_line
+from hwopt.solver.gp.signomial import Algebra, Signomial, number
+from hwopt.solver.gp.tape import is_number
 from hwopt.trace.arrays import objects
 from hwopt.trace.cache import TracedFunction, cached_trace
 from hwopt.trace.scalar_program import ScalarProgram, Symbol
@@ -137,14 +137,14 @@ class Canonical:
     objective: Signomial
     constraints: dict[str, Signomial]
     holds: np.ndarray  # (node,) or one for all: whether the constraints that are numbers hold
-    implied: dict[str, Signomial]  # constraints that every design of the others meets (`levels`)
+    implied: dict[str, Signomial]  # constraints that every design of the others meets (`monotone_cuts`)
 
     def draft(
         self,
         extra: Mapping[str, Signomial] | None = None,
         goal: Signomial | None = None,
-        rows_of: Callable[[Algebra], Builder] = Builder,
-    ) -> Draft:
+        rows_of: Callable[[Algebra], ProgramBuilder] = ProgramBuilder,
+    ) -> ProgramDraft:
         """The convex programme, with `extra` constraints (not above 1) and perhaps another `goal`; `rows_of` as of `draft`."""
         return draft(self.algebra, goal or self.objective, self.constraints | dict(extra or {}), rows_of)
 
@@ -225,7 +225,7 @@ def canonicalize(
         elif not any(share.same(other) for other in constraints.values()):
             constraints[name] = share
             if name in budgets and name not in (elastic or {}):
-                implied |= levels.rows(algebra, share, name)
+                implied |= monotone_cuts.cut_rows(algebra, share, name)
     return Canonical(algebra, objective, constraints, holds, implied)
 
 

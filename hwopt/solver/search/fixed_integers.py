@@ -9,17 +9,17 @@ from typing import TypeAlias
 import jax
 import numpy as np
 
-from hwopt.convex.answers import Answers, Status
-from hwopt.convex.canonical import Builder, Programme
-from hwopt.convex.interior_point import solve
-from hwopt.convex.reader import NotDGP
-from hwopt.convex.signomial import Algebra
-from hwopt.convex.tangents import Tangents
 from hwopt.design.lattices import lattice_of
 from hwopt.design.problem import Problem
 from hwopt.errors import UserError
 from hwopt.integers.boxes import Boxes
 from hwopt.integers.relaxation import ends_of
+from hwopt.solver.gp.canonical import ConvexProgram, ProgramBuilder
+from hwopt.solver.gp.condensation import Condensation
+from hwopt.solver.gp.reader import NotDGP
+from hwopt.solver.gp.signomial import Algebra
+from hwopt.solver.interior_point.batch import solve
+from hwopt.solver.interior_point.result import BatchResult, SolveStatus
 from hwopt.solver.options import SEARCH, RefinementOptions, SearchOptions
 from hwopt.solver.search.canonicalize import canonicalize, free_values, lifted_boxes
 
@@ -51,12 +51,12 @@ def fixed_integer_program(
     point: np.ndarray,
     template: list[np.ndarray],
     near: Near | None = None,
-    rows_of: Callable[[Algebra], Builder] = Builder,
+    rows_of: Callable[[Algebra], ProgramBuilder] = ProgramBuilder,
     options: SearchOptions = SEARCH,
-) -> tuple[Programme, np.ndarray]:
+) -> tuple[ConvexProgram, np.ndarray]:
     """The programme of one integer design at each of the templates, and where the constraints that are numbers hold.
 
-    **Arguments:** `near`: boxes of variables inside the question's; `rows_of`: `Tangents` of the programmes that touch the model in
+    **Arguments:** `near`: boxes of variables inside the question's; `rows_of`: `Condensation` of the programmes that touch the model in
     the middle of these boxes, in place of those that bound it.
 
     **Raises:** `NoDerivative` where the model cannot be read.
@@ -98,18 +98,18 @@ def boxes_around(
         around = {name: _around(value, width, ends[name], own) for name, value in middle.items()}
         bound, _ = fixed_integer_program(problem, point, template, around, options=options)
         first = solve_accurately(bound, options)
-        if first.status[0] == Status.solved:  # roots of the model there
+        if first.status[0] == SolveStatus.solved:  # roots of the model there
             solved = zip(bound.names, first.y[0], strict=True)
             middle |= {name: math.exp(y) for name, y in solved if name in (roots if width == own.root_width else ends)}
             break
     width = own.widest
     for _ in range(own.iterations):
         near = {name: _around(value, width, ends[name], own) for name, value in middle.items()}
-        programme, holds = fixed_integer_program(problem, point, template, near, Tangents, options)
+        programme, holds = fixed_integer_program(problem, point, template, near, Condensation, options)
         answers = solve_accurately(programme, options)
-        solved = answers.status[0] == Status.solved
+        solved = answers.status[0] == SolveStatus.solved
         if not holds[0] or not (
-            solved or (answers.status[0] == Status.unresolved and answers.residual[0] < own.rough_residual)
+            solved or (answers.status[0] == SolveStatus.unresolved and answers.residual[0] < own.rough_residual)
         ):
             raise NoDerivative("no optimum was found beside the answer, its integers held")
         found = {name: math.exp(y) for name, y in zip(programme.names, answers.y[0], strict=True) if name in ends}
@@ -121,12 +121,12 @@ def boxes_around(
     raise NoDerivative("the optimum beside the answer, its integers held, does not settle")
 
 
-def solve_accurately(programme: Programme, options: SearchOptions = SEARCH) -> Answers:
+def solve_accurately(programme: ConvexProgram, options: SearchOptions = SEARCH) -> BatchResult:
     """The programme of the first node, solved to the first of the gaps that its steps reach."""
     numbers = programme.numbers.take([0])
     for tolerance in options.refinement.gaps:
         answers = solve(programme.structure, numbers, tolerance=tolerance, options=options.interior_point)
-        if answers.status[0] != Status.unresolved:
+        if answers.status[0] != SolveStatus.unresolved:
             break
     return answers
 
@@ -140,7 +140,7 @@ def optimum_near(
     """
     near = boxes_around(problem, point, start, options)
     programme, _ = fixed_integer_program(
-        problem, point, perturbed_templates(problem, (), np.zeros((0, 2))), near, Tangents, options
+        problem, point, perturbed_templates(problem, (), np.zeros((0, 2))), near, Condensation, options
     )
     answers = solve_accurately(programme, options)
     found = {name: math.exp(y) for name, y in zip(programme.names, answers.y[0], strict=True) if name in near}

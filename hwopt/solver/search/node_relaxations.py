@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from hwopt.convex.canonical import Draft, Programme
-from hwopt.convex.reader import NotDGP
-from hwopt.convex.recording import Recording
-from hwopt.convex.signomial import Algebra, Signomial
-from hwopt.convex.tape import NotRecordable, Tape
 from hwopt.design.problem import Problem
 from hwopt.integers.boxes import Boxes, joined
 from hwopt.integers.relaxation import Ends, ends_of
 from hwopt.integers.system import System
+from hwopt.solver.gp.canonical import ConvexProgram, ProgramDraft
+from hwopt.solver.gp.reader import NotDGP
+from hwopt.solver.gp.replay import Replay
+from hwopt.solver.gp.signomial import Algebra, Signomial
+from hwopt.solver.gp.tape import NotRecordable, Tape
 from hwopt.solver.options import SEARCH, SearchOptions
 from hwopt.solver.search.canonicalize import canonicalize, free_values
 
@@ -98,7 +98,7 @@ class NodeRelaxations:
             if each.name in self.boxed
         }
 
-    def of(self, boxes: Boxes) -> tuple[Programme, np.ndarray]:
+    def of(self, boxes: Boxes) -> tuple[ConvexProgram, np.ndarray]:
         """The programmes of boxes, and where the constraints that are numbers hold (box,)."""
         ends = self._ends(boxes)
         points = bool(boxes.points.all())
@@ -121,7 +121,7 @@ class NodeRelaxations:
                 return known
         return self._read(ends, len(boxes))
 
-    def alone(self, points: Boxes) -> Iterator[tuple[np.ndarray, Programme, np.ndarray]]:
+    def alone(self, points: Boxes) -> Iterator[tuple[np.ndarray, ConvexProgram, np.ndarray]]:
         """The programmes of points as each is read alone, in groups of one form: numbers of the points, and as `of`."""
         left, tried = np.arange(len(points)), 0
         while len(left):
@@ -150,7 +150,7 @@ class NodeRelaxations:
 
     def _draft(
         self, ends: Ends, limits: Sequence[Any] | None = None, varied: Mapping[int, Any] | None = None
-    ) -> tuple[Draft, np.ndarray]:
+    ) -> tuple[ProgramDraft, np.ndarray]:
         algebra = Algebra(options=self.options.reformulation)
         values, ties = free_values(self.problem, self.lattice, algebra, ends)
         goal, budgets = (None, None) if self.elastic is None else self.elastic(algebra)
@@ -160,7 +160,7 @@ class NodeRelaxations:
             goal = algebra.times(goal or canonical.objective, algebra.power(values[name], -exponent))
         return canonical.draft(ties | canonical.implied, goal), canonical.holds
 
-    def _read(self, ends: Ends, count: int) -> tuple[Programme, np.ndarray]:
+    def _read(self, ends: Ends, count: int) -> tuple[ConvexProgram, np.ndarray]:
         draft, holds = self._draft(ends)
         return draft.programme(count), np.broadcast_to(holds, (count,))
 
@@ -175,7 +175,7 @@ class NodeRelaxations:
         try:
             draft, holds = self._draft(ends, limits, varied)
             nodes = draft.nodes
-            recording = Recording(tape, [*nodes, holds])
+            recording = Replay(tape, [*nodes, holds])
             without_tape = draft.with_nodes(np.zeros((len(nodes), 1)))  # which takes gigabytes
             return _CachedTrace(without_tape, recording, points)
         except NotRecordable:
@@ -210,20 +210,20 @@ def _narrowing(lattice: System, trails: int = SEARCH.replay.trails) -> list[Boxe
 class _CachedTrace:
     """A reading that can be done again for other boxes and limits."""
 
-    draft: Draft
-    recording: Recording
+    draft: ProgramDraft
+    recording: Replay
     points: bool
 
-    def programmes(self, inputs: np.ndarray) -> tuple[Programme, np.ndarray] | None:
+    def programmes(self, inputs: np.ndarray) -> tuple[ConvexProgram, np.ndarray] | None:
         """The programmes of other boxes (input, box); None where they need a reading of their own."""
         values, known = self.recording.run(inputs, whole=True)
         return self._filled(values) if known.all() else None
 
-    def some(self, inputs: np.ndarray) -> tuple[np.ndarray, Programme, np.ndarray]:
+    def some(self, inputs: np.ndarray) -> tuple[np.ndarray, ConvexProgram, np.ndarray]:
         """Which of other boxes (input, box) need no reading of their own, (box,), and the programmes of these."""
         values, known = self.recording.run(inputs)
         programme, holds = self._filled(values[:, known])
         return known, programme, holds
 
-    def _filled(self, values: np.ndarray) -> tuple[Programme, np.ndarray]:
+    def _filled(self, values: np.ndarray) -> tuple[ConvexProgram, np.ndarray]:
         return self.draft.with_nodes(values[:-1]).programme(values.shape[1]), values[-1] != 0

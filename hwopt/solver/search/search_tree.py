@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hwopt.convex.answers import Status
 from hwopt.design.exact import ExactModel
 from hwopt.integers.boxes import Boxes, joined
 from hwopt.integers.relations import LARGEST, SLIP
 from hwopt.integers.system import Piece, Role, System
 from hwopt.solver.deadline import Deadline
+from hwopt.solver.interior_point.result import SolveStatus
 from hwopt.solver.options import SearchOptions, TreeOptions
 from hwopt.solver.search.bounding import BoundedNodes, bound_nodes, solve_nodes
 from hwopt.solver.search.heuristics.feasibility_repair import FeasibilityRepair
@@ -189,14 +189,16 @@ class SearchState:
         known = bound_nodes(self.programmes, boxes, self.cutoff, loose=self.tree.loose_gap)
         self._keep_best(boxes, known, alone=len(boxes) == 1)
         lower = known.lower
-        rows = boxes.points & (known.answers.status == Status.unresolved) & (lower < self.cutoff) & np.isfinite(lower)
+        rows = (
+            boxes.points & (known.answers.status == SolveStatus.unresolved) & (lower < self.cutoff) & np.isfinite(lower)
+        )
         for tolerance in self.tree.retry_gaps:
             if not rows.any() or self.deadline.over:
                 break
             again = bound_nodes(self.programmes, boxes[rows], self.cutoff, tolerance=tolerance)
             self._keep_best(boxes[rows], again)
             lower[rows] = np.maximum(lower[rows], again.lower)
-            rows[rows] = again.answers.status == Status.unresolved
+            rows[rows] = again.answers.status == SolveStatus.unresolved
         doubtful = boxes.points & known.programme.inexact() & (lower < self.cutoff) & (len(boxes) > 1)
         rows = np.flatnonzero(doubtful)
         for some, programme, holds in self.programmes.alone(boxes[rows]):
@@ -245,7 +247,7 @@ class SearchState:
     def _keep_best(self, boxes: Boxes, known: BoundedNodes, alone: bool = False) -> None:
         """The best integer design among boxes is kept. **Arguments:** `alone`: whether points are read as if alone."""
         programme, answers, lower = known.programme, known.answers, known.lower
-        good = boxes.points & (answers.status == Status.solved) & np.isfinite(lower)
+        good = boxes.points & (answers.status == SolveStatus.solved) & np.isfinite(lower)
         values, relaxed = answers.objective + programme.constant, programme.inexact()
         doubtful = np.flatnonzero(good & relaxed & (lower < self.result.value))
         values[doubtful] = np.inf

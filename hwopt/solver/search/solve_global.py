@@ -9,9 +9,6 @@ import jax
 import numpy as np
 from tqdm.auto import tqdm
 
-from hwopt.convex import certificate
-from hwopt.convex.answers import Answers, Status
-from hwopt.convex.canonical import Programme
 from hwopt.design.exact import Exact, ExactModel, logarithms
 from hwopt.design.lattices import lattice_of, scope_of
 from hwopt.design.problem import Problem
@@ -21,6 +18,9 @@ from hwopt.integers.system import System
 from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.model.serving.tails import PERCENTILES
 from hwopt.solver.deadline import Deadline, by_deadline
+from hwopt.solver.gp import certificate
+from hwopt.solver.gp.canonical import ConvexProgram
+from hwopt.solver.interior_point.result import BatchResult, SolveStatus
 from hwopt.solver.options import SEARCH, SearchOptions
 from hwopt.solver.search.bounding import bound_nodes
 from hwopt.solver.search.branch_and_bound import final_heuristic, search, stopped_early
@@ -119,11 +119,11 @@ def design_values(solution: Solution) -> dict[str, float]:
     return {each.name: float(each.place.get(solution.built)) for each in solution.problem.variables}
 
 
-def solve_leaf(programmes: NodeRelaxations, point: np.ndarray) -> tuple[Programme, Answers]:
+def solve_leaf(programmes: NodeRelaxations, point: np.ndarray) -> tuple[ConvexProgram, BatchResult]:
     """The programme of one integer design, solved sharply."""
     for tolerance in programmes.options.tree.answer_gaps:
         known = bound_nodes(programmes, Boxes.of_points(point[None]), tolerance=tolerance)
-        if known.answers.status[0] == Status.solved:
+        if known.answers.status[0] == SolveStatus.solved:
             break
     return known.programme, known.answers
 
@@ -182,7 +182,7 @@ def best_design(question: SearchProblem, problem: Problem, point: np.ndarray) ->
     )
 
 
-def _multipliers(problem: Problem, programme: Programme, answers: Answers, exact: Exact) -> np.ndarray:
+def _multipliers(problem: Problem, programme: ConvexProgram, answers: BatchResult, exact: Exact) -> np.ndarray:
     """Of the budgets, with the plan of the design. Not a number of a percentile that is near its limit: programmes know it by its
     range, not by how it moves.
     """

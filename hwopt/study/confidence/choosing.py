@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hwopt.convex.reader import NotDGP
 from hwopt.errors import UserError
+from hwopt.solver.gp.reader import NotDGP
 from hwopt.solver.search.categorical import certified_choice, choice_states
 from hwopt.solver.solution import Branch, BranchOutcome, Outcome, Solution
 from hwopt.study.confidence.causes import check_one_kind

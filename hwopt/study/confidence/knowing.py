@@ -21,13 +21,13 @@ import jax
 import numpy as np
 
 from hwopt.arguments import check_kinds, number_of
-from hwopt.convex.reader import NotDGP
 from hwopt.design.lattices import lattice_of, without_lattice
 from hwopt.design.problem import Problem
 from hwopt.errors import UserError
 from hwopt.evidence.intervals import DEVIATIONS, Interval, question_interval
 from hwopt.options import options_of
 from hwopt.solver.deadline import Deadline
+from hwopt.solver.gp.reader import NotDGP
 from hwopt.solver.options import SearchOptions
 from hwopt.solver.search.solve_global import design_values, solve_global
 from hwopt.solver.solution import Outcome, Solution

@@ -11,13 +11,13 @@ import jax
 import numpy as np
 
 from hwopt.arguments import number_of
-from hwopt.convex.reader import NotDGP
 from hwopt.design.lattices import lattice_of, without_lattice
 from hwopt.design.problem import Problem
 from hwopt.errors import UserError
 from hwopt.evidence.intervals import question_interval
 from hwopt.solver.chance_constraints import BudgetProbability, ChanceConstraint, DeterministicAnswer
 from hwopt.solver.deadline import Deadline
+from hwopt.solver.gp.reader import NotDGP
 from hwopt.solver.options import SEARCH, ConfidenceOptions, SearchOptions
 from hwopt.solver.search.node_relaxations import NodeRelaxations
 from hwopt.solver.search.solve_global import design_values, solve_global

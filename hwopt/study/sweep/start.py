@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hwopt.convex.reader import NotDGP
 from hwopt.design.exact import ExactModel
 from hwopt.design.lattices import lattice_of, without_lattice
 from hwopt.design.problem import Problem
 from hwopt.design.variables import Variable
+from hwopt.solver.gp.reader import NotDGP
 from hwopt.solver.options import SEARCH, SearchOptions, SweepOptions
 from hwopt.solver.search.branch_and_bound import search
 from hwopt.solver.search.node_relaxations import NodeRelaxations

@@ -5,8 +5,8 @@ from __future__ import annotations
 import jax
 import numpy as np
 
-from hwopt.convex.reader import Logarithm, read
-from hwopt.convex.signomial import Algebra, Kind
+from hwopt.solver.gp.reader import Logarithm, read
+from hwopt.solver.gp.signomial import Algebra, AtomKind
 
 
 def _quiet(function, x):
@@ -53,16 +53,16 @@ def value(read, algebra, values):
 
     for index, atom in enumerate(algebra.atoms):
         parts = [signomial(part) for part in atom.parts]
-        if atom.kind is Kind.variable:
+        if atom.kind is AtomKind.variable:
             atoms[index] = np.asarray(next(variables))
-        elif atom.kind is Kind.hull:
+        elif atom.kind is AtomKind.hull:
             atoms[index] = np.full(1, np.nan)
-        elif atom.kind is Kind.sum:
+        elif atom.kind is AtomKind.sum:
             atoms[index] = parts[0]
-        elif atom.kind in (Kind.exponential, Kind.logarithm):
-            atoms[index] = _quiet(np.exp if atom.kind is Kind.exponential else np.log, parts[0])
+        elif atom.kind in (AtomKind.exponential, AtomKind.logarithm):
+            atoms[index] = _quiet(np.exp if atom.kind is AtomKind.exponential else np.log, parts[0])
         else:
-            pick = np.maximum if atom.kind is Kind.maximum else np.minimum
+            pick = np.maximum if atom.kind is AtomKind.maximum else np.minimum
             atoms[index] = pick.reduce(np.broadcast_arrays(*parts))
 
     def one(e):

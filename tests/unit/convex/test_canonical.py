@@ -14,15 +14,15 @@ import pytest
 from scipy.optimize import minimize
 
 import hwopt
-from hwopt.convex import certificate
-from hwopt.convex.answers import Status
-from hwopt.convex.canonical import Programme, draft
-from hwopt.convex.interior_point import solve
-from hwopt.convex.reader import read
-from hwopt.convex.signomial import ONE, Algebra, number
 from hwopt.design.lattices import lattice_of
 from hwopt.integers.boxes import Boxes
 from hwopt.integers.system import System
+from hwopt.solver.gp import certificate
+from hwopt.solver.gp.canonical import ConvexProgram, draft
+from hwopt.solver.gp.reader import read
+from hwopt.solver.gp.signomial import ONE, Algebra, number
+from hwopt.solver.interior_point.batch import solve
+from hwopt.solver.interior_point.result import SolveStatus
 from hwopt.solver.search.bounding import bound_nodes
 from hwopt.solver.search.node_relaxations import NodeRelaxations
 from tests.rotation import one_in, rotated
@@ -31,7 +31,7 @@ from tests.unit.convex.reading import value
 SAMPLES = 2000
 
 
-def programme_of(function: Callable, low: np.ndarray, high: np.ndarray, algebra: Algebra) -> Programme:
+def programme_of(function: Callable, low: np.ndarray, high: np.ndarray, algebra: Algebra) -> ConvexProgram:
     """Minimise the first output subject to the others <= 1, over boxes (variable, node)."""
     variables = []
     for each in zip(low, high, strict=True):
@@ -180,7 +180,7 @@ def test_where_nothing_is_replaced_the_optimum_is_the_true_one(name):
     made = programme_of(case.function, low, high, Algebra())
     assert not made.relaxed, [str(each) for each in made.relaxed]
     answers = solve(made.structure, made.numbers, tolerance=1e-10)
-    assert answers.status[0] == Status.solved
+    assert answers.status[0] == SolveStatus.solved
     found = answers.objective[0] + made.constant[0]
     assert found == pytest.approx(by_slsqp(case, 12), abs=1e-6)
     # The variables' own values reach it too.
@@ -234,7 +234,7 @@ def random_function(random, count: int, low, high) -> Callable[[Any, Any], list]
     return function
 
 
-def worst_violation(made: Programme, atoms: dict[int, np.ndarray], inside: np.ndarray) -> float:
+def worst_violation(made: ConvexProgram, atoms: dict[int, np.ndarray], inside: np.ndarray) -> float:
     """How far true points (sample, node) are outside the programme's rows and box, at most."""
     shape = inside.shape
     with np.errstate(all="ignore"):
@@ -276,7 +276,7 @@ def check_soundness(seed: int) -> tuple[float, float, int]:
     with np.errstate(all="ignore"):
         answers = solve(made.structure, made.numbers, tolerance=1e-8)
     lower = certificate.lower_bound(made.structure, made.numbers, answers.y, answers.multipliers) + made.constant
-    impossible = answers.status == Status.infeasible
+    impossible = answers.status == SolveStatus.infeasible
     best = np.where(inside, np.log(np.where(inside, goal, 1.0)), np.inf).min(axis=0)
     assert not (impossible & np.isfinite(best)).any()
     known = np.isfinite(best)
@@ -365,7 +365,7 @@ def question():
     known = bound_nodes(NodeRelaxations(looser, lattice), Boxes(points, points), tolerance=1e-9)
     made, answers, lower = known.programme, known.answers, known.lower
     assert not made.relaxed
-    solved = np.flatnonzero((answers.status == Status.solved) & np.isfinite(lower))[:12]
+    solved = np.flatnonzero((answers.status == SolveStatus.solved) & np.isfinite(lower))[:12]
     assert len(solved) == 12
     return looser, lattice, points[solved], (answers.objective + made.constant)[solved]
 
@@ -389,7 +389,7 @@ def test_boxes_of_the_lattice_bound_the_designs_inside(question):
         # To 1e-9 one of 80 takes more iterations than there are.
         known = bound_nodes(NodeRelaxations(problem, lattice), boxes, tolerance=1e-8)
         answers, lower = known.answers, known.lower
-        assert (answers.status == Status.solved).all()
+        assert (answers.status == SolveStatus.solved).all()
         assert (lower <= optima + 1e-8).all()
         assert (lower >= before - 1e-6).all()
         before = lower
@@ -404,7 +404,7 @@ def test_what_is_zero_at_a_node_weighs_nothing_there():
     share = algebra.over(algebra.plus(algebra.times(number(1e13), wait), ONE), algebra.times(number(1e5), x))
     programme = draft(algebra, x, {"waits": share}).programme(2)
     found = solve(programme.structure, programme.numbers)
-    assert (found.status == Status.solved).all()
+    assert (found.status == SolveStatus.solved).all()
     np.testing.assert_allclose(np.exp(found.objective + programme.constant), [0.1, 0.1 + 1e-5], rtol=2e-4)
     at_most = algebra.lifted(algebra.plus(x, algebra.times(number(1e13), wait)))  # an atom of both
     programme = draft(algebra, at_most, {}).programme(2)

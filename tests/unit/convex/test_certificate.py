@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hwopt.convex.certificate import infeasibility, kkt_residual, lower_bound, violation
-from hwopt.convex.interior_point import solve
-from hwopt.convex.programme import Numbers, Structure
+from hwopt.solver.gp.certificate import infeasibility, kkt_residual, lower_bound, violation
+from hwopt.solver.gp.program import ProgramNumbers, ProgramStructure
+from hwopt.solver.interior_point.batch import solve
 
 
 def programmes(random, problem=50, variable=5, group=7, term=18, exponential=1):
@@ -26,7 +26,11 @@ def programmes(random, problem=50, variable=5, group=7, term=18, exponential=1):
     room = random.exponential(size=total.shape) * random.integers(0, 2, total.shape)
     b -= np.where(target >= 0, 0.0, np.log(np.where(total > 0, total, 1.0)) + room)[:, of]
     offsets = np.where(target >= 0, inside[:, np.maximum(target, 0)] - total - room, 0.0)
-    return Structure(exponents, of, target, random.normal(size=variable)), Numbers(b, offsets, lower, upper), inside
+    return (
+        ProgramStructure(exponents, of, target, random.normal(size=variable)),
+        ProgramNumbers(b, offsets, lower, upper),
+        inside,
+    )
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -67,8 +71,8 @@ def test_what_makes_no_sense_proves_nothing():
 
 def test_by_hand():
     # minimise y subject to exp(-y) ≤ 1, that is y ≥ 0, in [-5, 5]: multiplier 1.
-    structure = Structure(np.array([[-1.0]]), np.array([0]), np.array([-1]), np.array([1.0]))
-    numbers = Numbers(np.zeros((1, 1)), np.zeros((1, 1)), np.full((1, 1), -5.0), np.full((1, 1), 5.0))
+    structure = ProgramStructure(np.array([[-1.0]]), np.array([0]), np.array([-1]), np.array([1.0]))
+    numbers = ProgramNumbers(np.zeros((1, 1)), np.zeros((1, 1)), np.full((1, 1), -5.0), np.full((1, 1), 5.0))
     y, one = np.zeros((1, 1)), np.ones((1, 1))
     assert lower_bound(structure, numbers, y, one)[0] == pytest.approx(0.0, abs=1e-11)
     assert lower_bound(structure, numbers, y, 0 * one)[0] == pytest.approx(-5.0, abs=1e-11)
@@ -76,5 +80,5 @@ def test_by_hand():
     assert kkt_residual(structure, numbers, y, 0 * one)[0] == pytest.approx(1.0)
     assert violation(structure, numbers, y - 2.0)[0] == pytest.approx(2.0)
     assert violation(structure, numbers, y + 7.0)[0] == pytest.approx(2.0)
-    above = Numbers(np.full((1, 1), 6.0), np.zeros((1, 1)), numbers.lower, numbers.upper)
+    above = ProgramNumbers(np.full((1, 1), 6.0), np.zeros((1, 1)), numbers.lower, numbers.upper)
     assert infeasibility(structure, above, y, one)[0] == pytest.approx(1.0)

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hwopt.convex.canonical import draft
-from hwopt.convex.curvature import curvature, explain
 from hwopt.errors import UserError
+from hwopt.solver.gp.canonical import draft
+from hwopt.solver.gp.curvature import curvature, explain
 from tests.in_numpy import in_numpy
 from tests.rotation import rotated
 from tests.unit.convex.reading import read_function, value

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hwopt.convex import certificate
-from hwopt.convex.answers import Status
-from hwopt.convex.feasibility import MOST, elastic, infeasible
-from hwopt.convex.interior_point import solve
-from hwopt.convex.programme import Numbers, Structure
+from hwopt.solver.gp import certificate
+from hwopt.solver.gp.program import ProgramNumbers, ProgramStructure
+from hwopt.solver.interior_point.batch import solve
+from hwopt.solver.interior_point.elastic import MOST, elastic_program, infeasible
+from hwopt.solver.interior_point.result import SolveStatus
 
 VARIABLES = 4
 BATCH = 40
@@ -22,7 +22,7 @@ def random_structure(random, terms=3, groups=6):
     target = np.full(groups, -1)
     target[-2:] = 0, 1
     exponents[-2 * terms : -terms, 0] = exponents[-terms:, 1] = 0.0
-    return Structure(exponents, np.repeat(np.arange(groups), terms), target, random.normal(size=VARIABLES))
+    return ProgramStructure(exponents, np.repeat(np.arange(groups), terms), target, random.normal(size=VARIABLES))
 
 
 def through(structure, random, slack):
@@ -43,7 +43,7 @@ def through(structure, random, slack):
                 constants[:, terms] -= np.where(total > 0, np.log(total) + slack, 0.0)[:, None]
         else:
             offsets[:, k] = y[:, target] - total - slack
-    return Numbers(constants, offsets, lower, upper), y
+    return ProgramNumbers(constants, offsets, lower, upper), y
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -59,14 +59,14 @@ def test_what_has_a_feasible_point_is_never_proved_infeasible(seed):
 def with_groups(structure, numbers, rows, constants):
     """The same with monomials more: exponents (row, variable), constants (problem, row)."""
     count, first = len(rows), len(structure.target)
-    wider = Structure(
+    wider = ProgramStructure(
         np.vstack([structure.exponents, rows]),
         np.append(structure.group, first + np.arange(count)),
         np.append(structure.target, np.full(count, -1)),
         structure.objective,
     )
     offsets = np.hstack([numbers.offsets, np.zeros_like(constants)])
-    return wider, Numbers(np.hstack([numbers.constants, constants]), offsets, numbers.lower, numbers.upper)
+    return wider, ProgramNumbers(np.hstack([numbers.constants, constants]), offsets, numbers.lower, numbers.upper)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -87,10 +87,10 @@ def test_two_rows_that_exclude_each_other_are_proved_to(seed):
 def test_the_mean_of_two_shares():
     """x + y <= 1 leaves 1/(xy) >= 4, which no pair of rows shows, but their curvature."""
     rows = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]])
-    structure = Structure(rows, np.array([0, 0, 1]), np.array([-1, -1]), np.zeros(2))
+    structure = ProgramStructure(rows, np.array([0, 0, 1]), np.array([-1, -1]), np.zeros(2))
     most = np.array([3.0, 3.99, 3.999, 3.9999, 4.0, 4.0001, 5.0])
     count = len(most)
-    numbers = Numbers(
+    numbers = ProgramNumbers(
         np.stack([np.zeros(count), np.zeros(count), -np.log(most)], axis=1),
         np.zeros((count, 2)),
         np.full((count, 2), np.log(0.01)),
@@ -101,25 +101,27 @@ def test_the_mean_of_two_shares():
 
 def test_exponentials_and_boxes():
     """exp(x) + c <= t with x and t in boxes: the groups that define a target are part of a contradiction too."""
-    structure = Structure(np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([0, 1]), np.array([1, -1]), np.zeros(2))
+    structure = ProgramStructure(np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([0, 1]), np.array([1, -1]), np.zeros(2))
     cap = np.array([1.0, 2.7, np.e - 1e-4, np.e + 1e-4, 3.0])
     count = len(cap)
     lower, upper = np.tile([1.0, -5.0], (count, 1)), np.tile([2.0, 9.0], (count, 1))
     constants = np.stack([np.zeros(count), -cap], axis=1)  # x from the box, log t' = t <= cap
-    numbers = Numbers(constants, np.zeros((count, 2)), lower, upper)
+    numbers = ProgramNumbers(constants, np.zeros((count, 2)), lower, upper)
     np.testing.assert_array_equal(infeasible(structure, numbers), cap < np.e)
-    shifted = Numbers(constants, np.tile([0.5, 0.0], (count, 1)), lower, upper)
+    shifted = ProgramNumbers(constants, np.tile([0.5, 0.0], (count, 1)), lower, upper)
     np.testing.assert_array_equal(infeasible(structure, shifted), cap < np.e + 0.5)
-    by_box = Numbers(np.stack([np.zeros(count), np.full(count, -9.0)], 1), np.zeros((count, 2)), lower, upper.copy())
+    by_box = ProgramNumbers(
+        np.stack([np.zeros(count), np.full(count, -9.0)], 1), np.zeros((count, 2)), lower, upper.copy()
+    )
     by_box.upper[:, 1] = cap  # the box against a group that never gives way: no false proof, if not always one
     assert not (infeasible(structure, by_box) & (cap > np.e)).any()
 
 
 def test_what_cannot_give_way_far_enough_is_still_right():
     """A row violated by more than the elastic programme can stretch is infeasible, and proved so."""
-    structure = Structure(np.array([[1.0]]), np.array([0]), np.array([-1]), np.zeros(1))
+    structure = ProgramStructure(np.array([[1.0]]), np.array([0]), np.array([-1]), np.zeros(1))
     constants = np.array([[-2.0], [2.0], [2 * MOST]])
-    numbers = Numbers(constants, np.zeros((3, 1)), np.full((3, 1), -1.0), np.full((3, 1), 1.0))
+    numbers = ProgramNumbers(constants, np.zeros((3, 1)), np.full((3, 1), -1.0), np.full((3, 1), 1.0))
     np.testing.assert_array_equal(infeasible(structure, numbers), [False, True, True])
 
 
@@ -130,15 +132,15 @@ def test_the_elastic_programme_finds_the_least_common_excess(seed):
     structure = random_structure(random)
     numbers, _ = through(structure, random, np.full(BATCH, -0.2))
     numbers.offsets[:, structure.target >= 0] -= 0.2  # groups with a target hold all the same
-    form, given = elastic(structure, numbers)
+    form, given = elastic_program(structure, numbers)
     answers = solve(form, given, tolerance=1e-8)
-    assert (answers.status == Status.solved).all()
+    assert (answers.status == SolveStatus.solved).all()
     least = answers.objective
     assert (least <= 0.2 + 1e-8).all()
     soft = (structure.target < 0)[structure.group]
 
     def stretched(by):
-        return Numbers(
+        return ProgramNumbers(
             numbers.constants - np.where(soft, by[:, None], 0.0), numbers.offsets, numbers.lower, numbers.upper
         )
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from hwopt.convex import certificate
-from hwopt.convex.answers import Status
-from hwopt.convex.interior_point import solve
-from hwopt.convex.programme import Numbers, Structure
 from hwopt.errors import UserError
+from hwopt.solver.gp import certificate
+from hwopt.solver.gp.program import ProgramNumbers, ProgramStructure
+from hwopt.solver.interior_point.batch import solve
+from hwopt.solver.interior_point.result import SolveStatus
 
 
 def programmes(seed, problem=8, variable=8, group=12, term=30, exponential=2, absent=0.1, narrow=1):
@@ -47,8 +47,8 @@ def programmes(seed, problem=8, variable=8, group=12, term=30, exponential=2, ab
             offsets[:, k] = inside[:, target[k]] - total - room[:, k]
         else:
             b[:, of == k] -= (np.log(np.where(total > 0, total, 1.0)) + room[:, k])[:, None]
-    structure = Structure(exponents, of, target, objective)
-    return structure, Numbers(b, offsets, middle - width / 2, middle + width / 2), inside
+    structure = ProgramStructure(exponents, of, target, objective)
+    return structure, ProgramNumbers(b, offsets, middle - width / 2, middle + width / 2), inside
 
 
 def constraints(structure, numbers, y):
@@ -99,7 +99,7 @@ def by_cvxpy(structure, numbers):
 def test_agrees_with_slsqp(seed):
     structure, numbers, inside = programmes(seed)
     answers = solve(structure, numbers)
-    assert np.all(answers.status == Status.solved)
+    assert np.all(answers.status == SolveStatus.solved)
     assert np.all(certificate.violation(structure, numbers, answers.y) <= 1e-8)
     bound = certificate.lower_bound(structure, numbers, answers.y, answers.multipliers)
     assert np.all(answers.objective - bound <= 3e-9)
@@ -126,7 +126,7 @@ def test_agrees_with_cvxpy(seed):
 
 def test_redundant_and_parallel_constraints():
     structure, numbers, _ = programmes(5)
-    twice = Structure(
+    twice = ProgramStructure(
         np.concatenate([structure.exponents, 3 * structure.exponents[:4], structure.exponents]),
         np.concatenate([structure.group, [12, 13, 14, 15], structure.group + 16]),
         np.concatenate([structure.target, [-1] * 4, structure.target]),
@@ -139,7 +139,7 @@ def test_redundant_and_parallel_constraints():
         offsets=np.concatenate([numbers.offsets, np.zeros((len(numbers), 4)), numbers.offsets], axis=1),
     )
     once, more = solve(structure, numbers), solve(twice, again)
-    assert np.all(more.status == Status.solved)
+    assert np.all(more.status == SolveStatus.solved)
     np.testing.assert_allclose(more.objective, once.objective, atol=3e-9)
 
 
@@ -149,7 +149,7 @@ def test_wide_boxes_and_a_constant():
     numbers.upper[:, 2:-1] = inside[:, 2:-1] + 30
     numbers.lower[:, -1] = numbers.upper[:, -1] = inside[:, -1]
     answers = solve(structure, numbers)
-    assert np.all(answers.status == Status.solved)
+    assert np.all(answers.status == SolveStatus.solved)
     np.testing.assert_array_equal(answers.y[:, -1], inside[:, -1])
 
 
@@ -157,7 +157,7 @@ def test_a_group_without_terms_holds():
     structure, numbers, _ = programmes(7)
     numbers.constants[:, structure.group == 5] = -np.inf
     answers = solve(structure, numbers)
-    assert np.all(answers.status == Status.solved)
+    assert np.all(answers.status == SolveStatus.solved)
     assert np.all(answers.multipliers[:, 5] == 0)
     assert np.all(np.isfinite(answers.y)) and np.all(np.isfinite(answers.multipliers))
 
@@ -184,7 +184,7 @@ def contradiction(numbers, structure, random, curved):
     a[2:5] = random.normal(size=3)
     at = 0.5 * (numbers.lower + numbers.upper) @ a
     last = structure.group[-1]
-    wide = Structure(
+    wide = ProgramStructure(
         np.concatenate([structure.exponents, [a, -a]]),
         np.concatenate([structure.group, [last + 1, last + (1 if curved else 2)]]),
         np.concatenate([structure.target, [-1, -1]]),
@@ -202,7 +202,7 @@ def test_infeasible_ones_are_proved(seed, curved):
     structure, numbers, _ = programmes(200 + seed)
     structure, numbers = contradiction(numbers, structure, np.random.default_rng(seed), curved)
     answers = solve(structure, numbers)
-    assert np.all(answers.status == Status.infeasible)
+    assert np.all(answers.status == SolveStatus.infeasible)
     assert np.all(certificate.infeasibility(structure, numbers, answers.y, answers.multipliers) > 0)
     assert np.all(np.isinf(answers.objective)) and np.all(np.isinf(answers.bound))
 
@@ -210,13 +210,13 @@ def test_infeasible_ones_are_proved(seed, curved):
 def test_never_a_false_proof():
     for seed in range(300, 310):
         structure, numbers, _ = programmes(seed, problem=40, absent=0.2)
-        assert np.all(solve(structure, numbers).status == Status.solved)
+        assert np.all(solve(structure, numbers).status == SolveStatus.solved)
 
 
 def test_an_empty_box_is_infeasible():
     structure, numbers, _ = programmes(9)
     numbers.lower[0, 3] = numbers.upper[0, 3] + 1.0
-    assert solve(structure, numbers).status[0] == Status.infeasible
+    assert solve(structure, numbers).status[0] == SolveStatus.infeasible
 
 
 def test_cutoff_drops_with_proof():
@@ -224,8 +224,8 @@ def test_cutoff_drops_with_proof():
     full = solve(structure, numbers)
     limit = np.median(full.objective)
     answers = solve(structure, numbers, cutoff=limit)
-    np.testing.assert_array_equal(answers.status == Status.dropped, full.objective > limit + 1e-8)
-    dropped = answers.status == Status.dropped
+    np.testing.assert_array_equal(answers.status == SolveStatus.dropped, full.objective > limit + 1e-8)
+    dropped = answers.status == SolveStatus.dropped
     assert np.all(answers.bound[dropped] > limit)
     assert np.all(answers.bound[dropped] <= full.objective[dropped] + 1e-8)
     assert answers.iterations[dropped].mean() < full.iterations[dropped].mean()
@@ -241,8 +241,8 @@ def test_rough_answers_begin_in_single_precision_and_prove_as_much():
     assert np.all(bound <= full.objective + 1e-8)
     clear = np.abs(full.objective - limit) > 1e-3
     np.testing.assert_array_equal((bound > limit)[clear], (full.objective > limit)[clear])
-    assert set(answers.status.tolist()) <= {Status.dropped, Status.open, Status.solved}
-    opened = answers.status == Status.open
+    assert set(answers.status.tolist()) <= {SolveStatus.dropped, SolveStatus.open, SolveStatus.solved}
+    opened = answers.status == SolveStatus.open
     assert opened.any()
     assert np.all(full.objective[opened] - bound[opened] <= 2e-3 + 1e-8)
     sharp = rough == 0.0
@@ -254,11 +254,13 @@ def test_rough_answers_begin_in_single_precision_and_prove_as_much():
 def test_rough_answers_beyond_single_precision():
     """min t, exp(20 + x) + exp(20 - x) <= t: 2 exp(20), which single precision has to 64."""
     size, loose = 20.0, 2e-3
-    structure = Structure(np.array([[1.0, 0.0], [-1.0, 0.0]]), np.zeros(2, int), np.array([1]), np.array([0.0, 1.0]))
+    structure = ProgramStructure(
+        np.array([[1.0, 0.0], [-1.0, 0.0]]), np.zeros(2, int), np.array([1]), np.array([0.0, 1.0])
+    )
     ends = np.array([[-1.0, 0.0]]), np.array([[2.0, 10.0 * np.exp(size)]])
-    numbers = Numbers(np.full((1, 2), size), np.zeros((1, 1)), *ends)
+    numbers = ProgramNumbers(np.full((1, 2), size), np.zeros((1, 1)), *ends)
     answers = solve(structure, numbers, loose=loose)
-    assert answers.status[0] in (Status.open, Status.solved)
+    assert answers.status[0] in (SolveStatus.open, SolveStatus.solved)
     assert abs(answers.objective[0] - 2.0 * np.exp(size)) <= 2.0 * loose
     bound = certificate.lower_bound(structure, numbers, answers.y, answers.multipliers)[0]
     assert bound <= 2.0 * np.exp(size) * (1.0 + 1e-12)
@@ -268,8 +270,8 @@ def test_infeasible_rough_ones_are_proved():
     structure, numbers, _ = programmes(9, problem=70)
     numbers.constants[::2] += 1.0
     sharp, rough = solve(structure, numbers), solve(structure, numbers, loose=2e-3)
-    np.testing.assert_array_equal(rough.status == Status.infeasible, sharp.status == Status.infeasible)
-    none = rough.status == Status.infeasible
+    np.testing.assert_array_equal(rough.status == SolveStatus.infeasible, sharp.status == SolveStatus.infeasible)
+    none = rough.status == SolveStatus.infeasible
     assert none.any()
     assert np.all(certificate.infeasibility(structure, numbers, rough.y, rough.multipliers)[none] > 0)
 
@@ -277,7 +279,7 @@ def test_infeasible_rough_ones_are_proved():
 def test_too_few_iterations_are_unresolved_with_a_true_bound():
     structure, numbers, _ = programmes(11)
     full, short = solve(structure, numbers), solve(structure, numbers, iterations=4)
-    assert np.all(short.status == Status.unresolved)
+    assert np.all(short.status == SolveStatus.unresolved)
     assert np.all(short.bound <= full.objective + 1e-8)
     bound = certificate.lower_bound(structure, numbers, short.y, short.multipliers)
     np.testing.assert_allclose(bound, short.bound, atol=1e-8)
@@ -296,14 +298,14 @@ def test_batch_is_single_and_any_start_does():
 
 def test_padding_has_no_effect():
     structure, numbers, _ = programmes(13)
-    wide = Structure(
+    wide = ProgramStructure(
         np.pad(structure.exponents, ((0, 60), (0, 5))),
         np.concatenate([structure.group, np.repeat(np.arange(12, 32), 3)]),
         np.concatenate([structure.target, np.full(20, -1)]),
         np.pad(structure.objective, (0, 5)),
     )
     count = len(numbers)
-    more = Numbers(
+    more = ProgramNumbers(
         np.pad(numbers.constants, ((0, 0), (0, 60)), constant_values=-np.inf),
         np.pad(numbers.offsets, ((0, 0), (0, 20))),
         np.concatenate([numbers.lower, np.zeros((count, 5))], axis=1),
@@ -317,6 +319,6 @@ def test_padding_has_no_effect():
 
 def test_sense_of_a_structure():
     with pytest.raises(UserError, match="ascend"):
-        Structure(np.zeros((2, 3)), np.array([1, 0]), np.array([-1, -1]), np.zeros(3))
+        ProgramStructure(np.zeros((2, 3)), np.array([1, 0]), np.array([-1, -1]), np.zeros(3))
     with pytest.raises(UserError, match="targets"):
-        Structure(np.zeros((2, 3)), np.array([0, 1]), np.array([-1, 3]), np.zeros(3))
+        ProgramStructure(np.zeros((2, 3)), np.array([0, 1]), np.array([-1, 3]), np.zeros(3))

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from hwopt.convex import levels
-from hwopt.convex.signomial import Algebra, number
-from hwopt.convex.supports import monotone
+from hwopt.solver.gp import monotone_cuts
+from hwopt.solver.gp.outer_linearization import monotone
+from hwopt.solver.gp.signomial import Algebra, number
 from hwopt.trace.monotone_primitives import EITHER, RISES, LowerEnvelope, MonotonePrimitive
 
 WAIT = MonotonePrimitive(
@@ -31,7 +31,7 @@ def _rows(low, high, limit):
     algebra = Algebra()
     arguments = [algebra.variable(name, a, b) for name, a, b in zip(("rate", "each", "slots"), low, high, strict=True)]
     share = algebra.over(monotone(algebra, TIME, arguments), number(limit))
-    return levels.rows(algebra, share, "time")
+    return monotone_cuts.cut_rows(algebra, share, "time")
 
 
 def test_no_point_within_the_limit_breaks_a_row():
@@ -40,7 +40,7 @@ def test_no_point_within_the_limit_breaks_a_row():
     low, high = _boxes(rng, 400)
     limit = rng.uniform(TIME.least(*low, *high), TIME.most(*low, *high))
     rows = _rows(low, high, limit)
-    assert list(rows) == levels.labels("time")
+    assert list(rows) == monotone_cuts.cut_labels("time")
     cut = dict.fromkeys(rows, 0)
     for _ in range(200):
         x = low * (high / low) ** rng.uniform(size=low.shape)
@@ -57,7 +57,7 @@ def test_where_nothing_is_within_the_limit_or_all_is():
     low, high = np.array([[0.2], [0.5], [2.0]]), np.array([[0.4], [1.0], [2.0]])
     for limit, most in ((1e3, 0.4), (1e-3, 0.1)):
         rows = _rows(low, high, np.array([limit]))
-        ((_, c),) = rows[levels.labels("time")[0]].terms.items()
+        ((_, c),) = rows[monotone_cuts.cut_labels("time")[0]].terms.items()
         np.testing.assert_allclose(1.0 / c, most, rtol=1e-2)
 
 
@@ -66,7 +66,7 @@ def test_a_row_tends_to_the_curve_itself(limit):
     """One value of each: the largest load within the limit, by bisection, to a part of the box that 12 halvings leave."""
     low, high = np.array([[0.05], [0.6], [2.0]]), np.array([[1.6], [0.6], [2.0]])
     rows = _rows(low, high, np.array([limit]))
-    ((_, c),) = rows[levels.labels("time")[0]].terms.items()
+    ((_, c),) = rows[monotone_cuts.cut_labels("time")[0]].terms.items()
     rates = np.linspace(0.05, 1.6, 200_001)
     loads = 0.6 * rates[TIME.on_numbers(rates, np.full_like(rates, 0.6), np.full_like(rates, 2.0)) <= limit]
     assert loads.max() <= 1.0 / c.item() <= loads.max() * np.exp(np.log(32.0) / 4096 * 2.0)

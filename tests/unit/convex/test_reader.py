@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hwopt.convex.reader import Comparison, Logarithm, NotDGP
-from hwopt.convex.signomial import Algebra
+from hwopt.solver.gp.reader import Comparison, Logarithm, NotDGP
+from hwopt.solver.gp.signomial import Algebra
 from tests.rotation import rotated
 from tests.unit.convex.reading import read_function, value
 

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from hwopt.convex.recording import Recording
-from hwopt.convex.tape import NotRecordable, Recorded, Tape, as_nodes, guessed, is_number, somewhere
+from hwopt.solver.gp.replay import Replay
+from hwopt.solver.gp.tape import NotRecordable, Tape, TapeArray, as_nodes, guessed, is_number, somewhere
 
 
 def recorded(function, *columns):
     tape = Tape(len(columns[0]))
     with np.errstate(all="ignore"):
-        return Recording(tape, [function(*(tape.input(each) for each in columns))])
+        return Replay(tape, [function(*(tape.input(each) for each in columns))])
 
 
 OPERATIONS = {
@@ -100,4 +100,4 @@ def test_guesses_see_the_numbers():
     a = Tape(2).input(np.array([1.0, 2.0]))
     assert guessed(a + 1.0).tolist() == [2.0, 3.0] and guessed(3.0) == 3.0
     assert is_number(a) and is_number(np.zeros(1)) and not is_number("a")
-    assert isinstance(as_nodes(a > 1.0), Recorded) and len(a) == 2 and a.shape == (2,) and a.ndim == 1
+    assert isinstance(as_nodes(a > 1.0), TapeArray) and len(a) == 2 and a.shape == (2,) and a.ndim == 1

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hwopt.convex.signomial import ONE, ZERO, Algebra, Kind, Signomial, multiplied, number, raised
+from hwopt.solver.gp.signomial import ONE, ZERO, Algebra, AtomKind, Signomial, multiplied, number, raised
 from tests.unit.convex.reading import value
 
 NODES = 3
@@ -37,9 +37,9 @@ def random_signomial(random, algebra, atoms, depth):
     if choice == 4:
         return algebra.power(a, float(random.choice([-1.5, 0.5, 3.0]))) if algebra.positive(a) else b
     if choice == 5:
-        return algebra.extreme((a, b, scale), Kind.maximum)
+        return algebra.extreme((a, b, scale), AtomKind.maximum)
     if choice == 6:
-        return algebra.extreme((a, b), Kind.minimum)
+        return algebra.extreme((a, b), AtomKind.minimum)
     if choice == 7:
         return algebra.exponential(algebra.times(number(0.1), a))
     more = algebra.plus(a, number(2.0))
@@ -118,31 +118,31 @@ def test_sums_that_are_multiples_share_an_atom():
     ((left, _),), ((right, c),) = a.terms.items(), b.terms.items()
     assert left[-1][0] == right[-1][0] == COUNT and c == pytest.approx(np.sqrt(3.0))
     assert algebra.over(scaled, total).same(algebra.times(number(3.0), z))
-    assert algebra.extreme((x, y), Kind.maximum).same(algebra.extreme((y, x), Kind.maximum))
+    assert algebra.extreme((x, y), AtomKind.maximum).same(algebra.extreme((y, x), AtomKind.maximum))
 
 
 def test_maxima_flatten_and_lose_what_is_never_largest():
     algebra, (x, y, z) = algebra_of(0.5, 2.0)
-    largest = algebra.extreme((algebra.extreme((x, y), Kind.maximum), z), Kind.maximum)
+    largest = algebra.extreme((algebra.extreme((x, y), AtomKind.maximum), z), AtomKind.maximum)
     assert [len(a.parts) for a in algebra.atoms[COUNT:]] == [2, 3]
-    assert algebra.extreme((x, ZERO), Kind.maximum) is x
-    assert algebra.extreme((x, number(2.0)), Kind.minimum) is x
-    assert algebra.extreme((x, algebra.plus(x, y)), Kind.maximum).same(algebra.plus(x, y))
-    scaled = algebra.extreme((algebra.times(number(2.0), largest), algebra.times(number(2.0), x)), Kind.maximum)
+    assert algebra.extreme((x, ZERO), AtomKind.maximum) is x
+    assert algebra.extreme((x, number(2.0)), AtomKind.minimum) is x
+    assert algebra.extreme((x, algebra.plus(x, y)), AtomKind.maximum).same(algebra.plus(x, y))
+    scaled = algebra.extreme((algebra.times(number(2.0), largest), algebra.times(number(2.0), x)), AtomKind.maximum)
     ((key, _),) = scaled.terms.items()
     assert len(algebra.atoms[key[0][0]].parts) == 3
-    assert algebra.extreme((x, x), Kind.maximum) is x
+    assert algebra.extreme((x, x), AtomKind.maximum) is x
 
 
 def test_maxima_that_may_be_negative():
     """They are atoms less something, unless granted to be positive; never positive where they cannot be."""
     for granting in (False, True):
         algebra, (x, y, _) = algebra_of(0.5, 2.0, granting)
-        e = algebra.extreme((algebra.minus(x, y), number(-1.0)), Kind.maximum)
+        e = algebra.extreme((algebra.minus(x, y), number(-1.0)), AtomKind.maximum)
         low, _ = algebra.range(e)
         assert (low > 0) == granting
         assert not algebra.atoms[-1].positive or not granting
-        negative = algebra.extreme((algebra.minus(ZERO, x), algebra.minus(ZERO, y)), Kind.maximum)
+        negative = algebra.extreme((algebra.minus(ZERO, x), algebra.minus(ZERO, y)), AtomKind.maximum)
         points = np.random.default_rng(0).uniform(0.5, 2.0, (COUNT, 9))
         np.testing.assert_allclose(value(negative, algebra, points)[0], -points[:2].min(0), rtol=1e-12)
         assert algebra.range(negative)[0] <= -2.0
@@ -202,7 +202,7 @@ def test_a_maximum_is_lifted_only_where_it_may_not_be_positive():
         algebra = Algebra()
         x = algebra.variable("x", low, high)
         lifted = algebra.minus(x, ONE), algebra.minus(algebra.power(x, 0.5), ONE)
-        return algebra, algebra.extreme(lifted, Kind.minimum)
+        return algebra, algebra.extreme(lifted, AtomKind.minimum)
 
     algebra, both = read(*ends)
     low, high = algebra.range(both)
@@ -219,10 +219,10 @@ def test_plain_terms_stay_beside_what_is_known_by_its_range():
     algebra = Algebra()
     ports, size = (algebra.variable(name, 1.0, np.array([8.0, 64.0])) for name in ("ports", "size"))
     algebra.narrow |= {0, 1}
-    leaving = algebra.extreme([algebra.minus(ONE, algebra.over(number(4.0), size)), ZERO], Kind.maximum)
+    leaving = algebra.extreme([algebra.minus(ONE, algebra.over(number(4.0), size)), ZERO], AtomKind.maximum)
     optics = algebra.power(algebra.plus(algebra.times(leaving, ports), ONE), 2.0)
     price = algebra.gathered(algebra.plus(algebra.times(number(5.0), ports), optics))
     (key,) = ports.terms
     assert price.terms[key] == 5.0
-    assert [algebra.atoms[atom].kind for other in price.terms for atom, _ in other if other != key] == [Kind.hull]
+    assert [algebra.atoms[atom].kind for other in price.terms for atom, _ in other if other != key] == [AtomKind.hull]
     np.testing.assert_allclose(algebra.range(price)[0], [6.0, 6.0])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hwopt.convex.sparse_cholesky import SparseCholesky
+from hwopt.solver.interior_point.factorization import SparseCholesky
 
 MATRICES = 5
 

@@ -7,13 +7,13 @@ import pickle
 import numpy as np
 import pytest
 
-from hwopt.convex import supports
-from hwopt.convex.answers import Status
-from hwopt.convex.canonical import draft
-from hwopt.convex.interior_point import solve
-from hwopt.convex.options import REFORMULATION
-from hwopt.convex.signomial import Algebra, Kind, number
-from hwopt.convex.supports import dies_made
+from hwopt.solver.gp import outer_linearization
+from hwopt.solver.gp.canonical import draft
+from hwopt.solver.gp.options import REFORMULATION
+from hwopt.solver.gp.outer_linearization import dies_made
+from hwopt.solver.gp.signomial import Algebra, AtomKind, number
+from hwopt.solver.interior_point.batch import solve
+from hwopt.solver.interior_point.result import SolveStatus
 from hwopt.trace.yield_primitive import on_numbers
 
 CLUSTERING = 10.0
@@ -33,7 +33,7 @@ def at(algebra, value, fixed, open_to_repair):
     """The largest of its lines."""
     ((key, _),) = value.terms.items()
     atom = algebra.atoms[key[0][0]]
-    assert atom.kind is Kind.maximum
+    assert atom.kind is AtomKind.maximum
 
     def monomial(key):
         result = 1.0
@@ -64,10 +64,10 @@ def test_lines_lie_below_and_near(spares, boxes, within):
 
 
 def test_heights_are_those_of_the_arrays_asked_for():
-    (first, _), *_, (last, _) = lines = supports._lines(1.5, REFORMULATION.coarse_yield)
+    (first, _), *_, (last, _) = lines = outer_linearization._lines(1.5, REFORMULATION.coarse_yield)
     assert len(lines) > 2 and first.heights is last.heights
     one, other = np.array([0.0, 3.0, 3.0, 12.0]), np.array([3.0, 3.0, 0.0, 1.0])
-    fresh = supports._Heights(first.heights.slopes)
+    fresh = outer_linearization._MonotoneSupports(first.heights.slopes)
     for spares in (one, other, one, one[:2], one.reshape(2, 2), 3.0):
         for line in (first, last):
             shape = np.shape(spares)
@@ -94,7 +94,7 @@ def test_a_programme_of_it_has_the_right_optimum():
     goal = algebra.times(made, algebra.plus(algebra.power(open_to_repair, -1.0), fixed))
     programme = draft(algebra, goal, {}).programme(1)
     answers = solve(programme.structure, programme.numbers)
-    assert answers.status[0] == Status.solved
+    assert answers.status[0] == SolveStatus.solved
     f, h = np.meshgrid(np.linspace(0.05, 0.5, 200), np.geomspace(0.01, 2.0, 4000))
     least = (on_numbers(f, h, 1.0, CLUSTERING) * (1.0 / h + f)).min()
     assert np.exp(answers.objective[0] + programme.constant[0]) == pytest.approx(least, rel=1e-5)
@@ -103,5 +103,5 @@ def test_a_programme_of_it_has_the_right_optimum():
 def test_without_area_to_repair_it_is_a_power():
     algebra = Algebra()
     value = dies_made(algebra, algebra.variable("fixed", 0.1, 1.0), number(0.0), number(0.0), CLUSTERING)
-    assert not any(each.kind is Kind.maximum for each in algebra.atoms)
+    assert not any(each.kind is AtomKind.maximum for each in algebra.atoms)
     np.testing.assert_allclose(algebra.range(value), [[1.01**10], [1.1**10]])

@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from hwopt.convex.answers import Status
-from hwopt.convex.canonical import draft
-from hwopt.convex.interior_point import solve
-from hwopt.convex.signomial import Algebra, Kind, number
-from hwopt.convex.tangents import Tangents
+from hwopt.solver.gp.canonical import draft
+from hwopt.solver.gp.condensation import Condensation
+from hwopt.solver.gp.signomial import Algebra, AtomKind, number
+from hwopt.solver.interior_point.batch import solve
+from hwopt.solver.interior_point.result import SolveStatus
 
 
 def descend(question, start, width=0.2, rounds=60):
@@ -19,9 +19,9 @@ def descend(question, start, width=0.2, rounds=60):
     for _ in range(rounds):
         algebra = Algebra()
         x = {name: algebra.variable(name, v / math.exp(width), v * math.exp(width)) for name, v in start.items()}
-        programme = draft(algebra, *question(algebra, x), rows_of=Tangents).programme(1)
+        programme = draft(algebra, *question(algebra, x), rows_of=Condensation).programme(1)
         answers = solve(programme.structure, programme.numbers, tolerance=1e-10)
-        assert answers.status[0] == Status.solved
+        assert answers.status[0] == SolveStatus.solved
         found = {name: math.exp(y) for name, y in zip(programme.names, answers.y[0], strict=True) if name}
         moved = max(abs(math.log(found[name] / start[name])) for name in found)
         start = start | found
@@ -67,20 +67,20 @@ def test_a_difference_below_one():
     assert found["x"] == pytest.approx((1 + math.sqrt(5)) / 2, rel=1e-6)
 
 
-@pytest.mark.parametrize("kind", [Kind.maximum, Kind.minimum])
+@pytest.mark.parametrize("kind", [AtomKind.maximum, AtomKind.minimum])
 def test_extremes_from_their_other_side(kind):
     """min y under y >= 1 / max(x, 2 / x), or y >= min(x, 2 / x): the part that is the extreme one at the point."""
 
     def question(algebra, v):
         either = algebra.extreme([v["x"], algebra.over(number(2.0), v["x"])], kind)
-        either = algebra.power(either, -1.0) if kind is Kind.maximum else either
+        either = algebra.power(either, -1.0) if kind is AtomKind.maximum else either
         bounds = {"x": algebra.over(v["x"], number(3.0)), "least": algebra.over(number(0.5), v["x"])}
         return either, bounds
 
     found, value, programme = descend(question, {"x": 2.5})
     assert not programme.relaxed
     assert found["x"] == pytest.approx(3.0, rel=1e-6)
-    assert value == pytest.approx(1 / 3 if kind is Kind.maximum else 2 / 3, rel=1e-7)
+    assert value == pytest.approx(1 / 3 if kind is AtomKind.maximum else 2 / 3, rel=1e-7)
 
 
 def test_exponentials_of_differences():
@@ -98,5 +98,5 @@ def test_what_is_known_by_its_range_alone_is_still_noted():
     algebra = Algebra()
     x = algebra.variable("x", 0.9, 1.1)
     unknown = algebra.hull(np.array([1.0]), np.array([2.0]))
-    drafted = draft(algebra, algebra.plus(x, unknown), {}, Tangents)
+    drafted = draft(algebra, algebra.plus(x, unknown), {}, Condensation)
     assert [str(each).endswith("a hull that must be small") for each in drafted.relaxed] == [True]

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hwopt.convex.reader import read_line
-from hwopt.convex.signomial import Algebra, number
+from hwopt.solver.gp.reader import read_line
+from hwopt.solver.gp.signomial import Algebra, number
 from hwopt.trace.derivatives import value_and_gradient
 from hwopt.trace.monotone_primitives import EITHER, FALLS, FIXED, RISES, MonotonePrimitive
 from hwopt.trace.scalar_program import scalar_program

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from hwopt.convex.signomial import Algebra, Kind
 from hwopt.design.problem import Problem
 from hwopt.integers.boxes import Boxes
 from hwopt.integers.relaxation import ends_of
 from hwopt.integers.system import System
+from hwopt.solver.gp.signomial import Algebra, AtomKind
 from hwopt.solver.search.canonicalize import canonicalize, free_values
 from tests.unit.convex.reading import value
 
@@ -25,7 +25,7 @@ def rows_held(problem: Problem, lattice: System, box: Boxes, design: Mapping[str
     algebra = Algebra()
     values, ties = free_values(problem, lattice, algebra, ends_of(lattice, box))
     programme = canonicalize(problem, algebra, values).draft(ties).programme(1)
-    given = [np.asarray([design[each.name]]) for each in algebra.atoms if each.kind is Kind.variable]
+    given = [np.asarray([design[each.name]]) for each in algebra.atoms if each.kind is AtomKind.variable]
     _, atoms = value([], algebra, given)
     y = np.full(programme.structure.exponents.shape[1], np.nan)
     for atom, column in programme.columns.items():

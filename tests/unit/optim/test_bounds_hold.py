@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import hwopt
-from hwopt.convex.answers import Status
 from hwopt.design.exact import ExactModel
 from hwopt.design.lattices import lattice_of
 from hwopt.integers.boxes import Boxes
 from hwopt.model.learning import loss_floor
 from hwopt.model.report import FEASIBILITY_TOLERANCE
+from hwopt.solver.interior_point.result import SolveStatus
 from hwopt.solver.options import SEARCH
 from hwopt.solver.search.bounding import bound_nodes
 from hwopt.solver.search.branch_and_bound import search
@@ -67,7 +67,7 @@ class Case:
             tried = np.array([found.point, *self.near(found.point, 30 * count)])
             known = bound_nodes(self.programmes, Boxes.of_points(tried), tolerance=SEARCH.tree.answer_gaps[0])
             programme, answers = known.programme, known.answers
-            for i in np.flatnonzero((answers.status == Status.solved) & ~programme.inexact())[:count]:
+            for i in np.flatnonzero((answers.status == SolveStatus.solved) & ~programme.inexact())[:count]:
                 design = dict(zip(programme.names, np.exp(answers.y[i]), strict=True)) | self.lattice.design(tried[i])
                 self.points.append(tried[i])
                 self.designs.append({key: x for key, x in design.items() if key})

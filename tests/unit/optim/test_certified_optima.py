@@ -15,12 +15,12 @@ import pytest
 from scipy.optimize import differential_evolution, linprog, minimize
 
 import hwopt
-from hwopt.convex.answers import Status
 from hwopt.design.lattices import lattice_of
 from hwopt.design.metrics import METRICS
 from hwopt.design.problem import Form, Problem, evaluate
 from hwopt.integers import counting
 from hwopt.integers.boxes import Boxes
+from hwopt.solver.interior_point.result import SolveStatus
 from hwopt.solver.search.bounding import bound_nodes
 from hwopt.solver.search.node_relaxations import NodeRelaxations
 from hwopt.solver.search.solve_global import solve_leaf
@@ -64,7 +64,7 @@ def leaves(name: str, count: int) -> tuple[np.ndarray, ...]:
     points = designs_near(lattice, np.random.default_rng(3), 250)
     known = bound_nodes(NodeRelaxations(problem, lattice), Boxes(points, points))
     answers, lower = known.answers, known.lower
-    held = np.flatnonzero((answers.status == Status.solved) & np.isfinite(lower))
+    held = np.flatnonzero((answers.status == SolveStatus.solved) & np.isfinite(lower))
     return tuple(points[held[:count]])
 
 
@@ -72,7 +72,7 @@ def leaf_of(problem: Problem, point: np.ndarray):
     """Programme, answers, logarithm of the optimum."""
     programme, answers = solve_leaf(NodeRelaxations(problem, lattice_of(problem)), point)
     assert not programme.relaxed
-    assert answers.status[0] == Status.solved
+    assert answers.status[0] == SolveStatus.solved
     return programme, answers, float(answers.objective[0] + programme.constant[0])
 
 
@@ -340,8 +340,8 @@ def test_the_best_of_a_tiny_lattice_is_the_best_of_all_its_designs(name):
     optima = []
     for point in points:
         programme, answers = solve_leaf(NodeRelaxations(problem, lattice), point)
-        solved = answers.status[0] == Status.solved
-        assert solved or answers.status[0] == Status.infeasible
+        solved = answers.status[0] == SolveStatus.solved
+        assert solved or answers.status[0] == SolveStatus.infeasible
         optima.append(float(answers.objective[0] + programme.constant[0]) if solved else math.inf)
     best = float(np.min(optima))
     assert math.isfinite(best)

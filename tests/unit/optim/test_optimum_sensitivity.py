@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import hwopt
-from hwopt.convex.answers import Status
 from hwopt.design.lattices import lattice_of
 from hwopt.design.problem import Problem
 from hwopt.errors import UserError
+from hwopt.solver.interior_point.result import SolveStatus
 from hwopt.solver.optimum_sensitivity import NoOptimum, _solved_again, optima, optimum_sensitivity
 from hwopt.solver.search.node_relaxations import NodeRelaxations
 from hwopt.solver.search.solve_global import solve_leaf
@@ -58,7 +58,7 @@ def found(problem, inputs):
 def solved(problem: Problem) -> tuple[float, dict[str, float]]:
     """Logarithm of the optimum at `DESIGN`, and the continuous design, as the search sees them."""
     programme, answers = solve_leaf(NodeRelaxations(problem, lattice_of(problem)), point_of(problem))
-    assert answers.status[0] == Status.solved
+    assert answers.status[0] == SolveStatus.solved
     names = {each.name for each in problem.variables}
     design = {name: y for name, y in zip(programme.names, answers.y[0], strict=True) if name in names}
     return float(answers.objective[0] + programme.constant[0]), design

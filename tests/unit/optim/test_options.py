@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 import hwopt
-from hwopt.convex.interior_point import solve
-from hwopt.convex.newton import RUNNING
 from hwopt.design.exact import ExactModel
 from hwopt.design.lattices import lattice_of
 from hwopt.errors import UserError
 from hwopt.evidence.calibration.options import FitOptions
 from hwopt.solver import options as module
+from hwopt.solver.interior_point.batch import solve
+from hwopt.solver.interior_point.newton import RUNNING
 from hwopt.solver.options import SEARCH, SearchOptions
 from hwopt.solver.search.branch_and_bound import final_heuristic, initial_population, search
 from hwopt.solver.search.node_relaxations import NodeRelaxations

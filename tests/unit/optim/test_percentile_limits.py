@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 
 import hwopt
-from hwopt.convex import levels
-from hwopt.convex.signomial import Algebra
 from hwopt.design.exact import ExactModel
 from hwopt.design.lattices import lattice_of
 from hwopt.integers.boxes import Boxes
@@ -16,6 +14,8 @@ from hwopt.integers.relaxation import ends_of
 from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.report.budget_prices import price_words
 from hwopt.solver.budget_prices import with_one_sided_prices
+from hwopt.solver.gp import monotone_cuts
+from hwopt.solver.gp.signomial import Algebra
 from hwopt.solver.search.bounding import bound_nodes
 from hwopt.solver.search.canonicalize import canonicalize, free_values
 from hwopt.solver.search.heuristics.feasibility_repair import FeasibilityRepair
@@ -103,15 +103,15 @@ def test_true_designs_break_no_row_that_a_limit_implies(case):
             values["clock_ratio"] = algebra.variable("clock_ratio", clocks * (1.0 - 1e-9), clocks * (1.0 + 1e-9))
         canonical = canonicalize(case.problem, algebra, values)
         ((floor, arguments),) = algebra.floors.values()
-        return algebra, canonical, [levels._product(algebra, powers, arguments) for powers in floor.products[:2]]
+        return algebra, canonical, [monotone_cuts._product(algebra, powers, arguments) for powers in floor.products[:2]]
 
     algebra, _, products = read(Boxes.of_points(points), clocks)
     (load, most_load), (each_s, most_s) = map(algebra.range, products)
     assert (most_load <= load * (1.0 + 1e-6)).all() and (most_s <= each_s * (1.0 + 1e-6)).all()
     algebra, canonical, products = read(case.boxes(points))
-    names, near = levels.labels("ttft_p99_limit_s"), 0
+    names, near = monotone_cuts.cut_labels("ttft_p99_limit_s"), 0
     assert list(canonical.implied) == names
-    for name, (a, b) in zip(names, levels.DIRECTIONS, strict=True):
+    for name, (a, b) in zip(names, monotone_cuts.DIRECTIONS, strict=True):
         left = algebra.times(algebra.power(products[0], a), algebra.power(products[1], b))
         key = next(iter(left.terms))
         most = left.terms[key] / canonical.implied[name].terms[key]

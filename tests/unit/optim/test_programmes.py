@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import hwopt
-from hwopt.convex.tape import Recorded, Tape, guessed
 from hwopt.design.lattices import lattice_of
 from hwopt.integers.boxes import joined
 from hwopt.integers.relaxation import ends_of
+from hwopt.solver.gp.tape import Tape, TapeArray, guessed
 from hwopt.solver.search import node_relaxations as room
 from hwopt.solver.search.bounding import bound_nodes, solve_nodes
 from hwopt.solver.search.node_relaxations import NodeRelaxations
@@ -63,11 +63,11 @@ def test_what_was_read_is_not_kept_beside_its_recording():
         problem = hwopt.objective("serve_cost", chip="h200").problem().continuous
         programmes = NodeRelaxations(problem, lattice_of(problem))
         gc.collect()
-        before = sum(type(each) is Recorded for each in gc.get_objects())
+        before = sum(type(each) is TapeArray for each in gc.get_objects())
         gc.disable()
         try:
             programmes.of(programmes.lattice.initial_boxes()[:2])
-            left = sum(type(each) is Recorded for each in gc.get_objects()) - before
+            left = sum(type(each) is TapeArray for each in gc.get_objects()) - before
         finally:
             gc.enable()
     assert programmes.recordings

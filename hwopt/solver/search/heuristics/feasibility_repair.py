@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwopt.convex import levels
-from hwopt.convex.answers import Status
-from hwopt.convex.canonical import Programme
-from hwopt.convex.interior_point import solve
 from hwopt.design.exact import ExactModel, logarithms
 from hwopt.design.variables import Variable
 from hwopt.integers.boxes import Boxes
 from hwopt.integers.system import System
 from hwopt.model.report import FEASIBILITY_TOLERANCE
+from hwopt.solver.gp import monotone_cuts
+from hwopt.solver.gp.canonical import ConvexProgram
+from hwopt.solver.interior_point.batch import solve
+from hwopt.solver.interior_point.result import SolveStatus
 from hwopt.solver.search.node_relaxations import CHOICE, NodeRelaxations
 
 
@@ -32,7 +32,7 @@ class FeasibilityRepair:
         return self.programmes.lattice
 
     def held(
-        self, points: Boxes, programme: Programme, rows: np.ndarray, y: np.ndarray
+        self, points: Boxes, programme: ConvexProgram, rows: np.ndarray, y: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Objectives by the exact model of integer designs (design,) whose programmes are relaxed, infinite where it does not hold
         them; and their variables.
@@ -58,11 +58,11 @@ class FeasibilityRepair:
             taken[left] += repair.tightening * missing
             numbers = programme.numbers.take(rows[left])
             for column, name in enumerate(names):
-                groups = [group for each in (name, *levels.labels(name)) for group in programme.group(each)]
+                groups = [group for each in (name, *monotone_cuts.cut_labels(name)) for group in programme.group(each)]
                 terms = np.isin(structure.group, groups)
                 numbers.constants[:, terms] += taken[left, column][:, None]
             answers = solve(structure, numbers, tolerance=options.tree.retry_gaps[0], options=options.interior_point)
-            solved = answers.status == Status.solved
+            solved = answers.status == SolveStatus.solved
             left = left[solved]
             y[left] = answers.y[solved]
         left = np.unique(np.concatenate(missed))
@@ -72,7 +72,7 @@ class FeasibilityRepair:
         return values, y
 
     def _towards_ends(
-        self, points: Boxes, programme: Programme, rows: np.ndarray, y: np.ndarray
+        self, points: Boxes, programme: ConvexProgram, rows: np.ndarray, y: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """As `held`: the place next to `y` that holds, between there and the upper ends of pieces."""
         pieces = {each.variable for each in self.lattice.pieces}

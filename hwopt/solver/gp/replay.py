@@ -2,7 +2,7 @@
 
 Reading a question as a convex programme is bookkeeping in Python over small arrays, one number a node. Most of the time goes
 into the bookkeeping, which comes out alike for every batch of boxes: so it is done once, over boxes that hold all others, with
-arrays that write down what is done to them (`convex.tape`). A `Recording` does the arithmetic again for other boxes, many
+arrays that write down what is done to them (`solver.gp.tape`). A `Replay` does the arithmetic again for other boxes, many
 operations of a kind at a time, and says at which of these what the reading took for granted still holds. Where it does not, the
 recording says nothing about that node, and who asked reads anew.
 """
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from hwopt import processes
-from hwopt.convex.tape import Tape
+from hwopt.solver.gp.tape import Tape
 
 BLOCK = 256
 """Nodes at a time: with fewer, calls outweigh arithmetic; with more, the numbers of each outgrow a cache."""
@@ -27,7 +27,7 @@ LEAST = 128
 
 
 @dataclass(frozen=True)
-class _Step:
+class _ReplayStep:
     """Operations of one kind that need none of each other: rows of the table that they fill, and those they take.
 
     A row is filled again once nothing needs what it holds: the table has a quarter of the rows that there are numbers.
@@ -64,7 +64,7 @@ def _first_free(taken: np.ndarray, count: int) -> slice:
     return slice(int(first), int(first) + count)
 
 
-class Recording:
+class Replay:
     """What a tape's outputs and questions need, ready to be run for other nodes.
 
     **Arguments:** `outputs`: nodes recorded on the tape, or numbers.
@@ -100,7 +100,7 @@ class Recording:
         taken = np.zeros(len(begins) + len(needed), bool)
         taken[: len(begins)] = True
         self._size = len(begins)
-        self._steps: list[_Step] = []
+        self._steps: list[_ReplayStep] = []
         for i, (function, numbers, arguments) in enumerate(steps):
             together = np.argsort(last[numbers], kind="stable")  # what is not needed any more at the same time
             numbers, arguments = numbers[together], arguments[together]
@@ -108,7 +108,7 @@ class Recording:
             row[numbers] = np.arange(rows.start, rows.stop)
             taken[rows] = True
             self._size = max(self._size, rows.stop)
-            self._steps.append(_Step(function, rows, tuple(row[arguments.T])))
+            self._steps.append(_ReplayStep(function, rows, tuple(row[arguments.T])))
             taken[row[by_last[ends[i] : ends[i + 1]]]] = False
         self._outputs = row[np.array(wanted, int)]
         self._must = row[np.array([number for number, holds in tape.asked.items() if holds], int)]
@@ -135,7 +135,7 @@ class Recording:
         granted is known to hold.
         """
         parts = np.array_split(inputs, processes.parts_of(inputs.shape[1], LEAST), axis=1)
-        done = processes.in_parts(Recording._run, self, [(each, whole) for each in parts])
+        done = processes.in_parts(Replay._run, self, [(each, whole) for each in parts])
         results, holds = zip(*done, strict=True)
         return np.concatenate(results, axis=1), np.concatenate(holds)
 

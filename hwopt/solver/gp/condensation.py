@@ -1,6 +1,6 @@
 """A model beside one of its points as a convex programme that touches it there: values and slopes alike, and so are multipliers.
 
-Where `hwopt.convex.canonical` bounds over a range what is not convex in log space, a monomial of the same value and slopes at
+Where `hwopt.solver.gp.canonical` bounds over a range what is not convex in log space, a monomial of the same value and slopes at
 the point stands here:
 
     t + N <= P       (t + N) / M <= 1, M the monomial that touches P
@@ -19,14 +19,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from hwopt.convex.canonical import Builder, Row
-from hwopt.convex.signomial import Algebra, Key, Kind, Signomial, multiplied, raised
+from hwopt.solver.gp.canonical import ConstraintRow, ProgramBuilder
+from hwopt.solver.gp.signomial import Algebra, AtomKind, Key, Signomial, multiplied, raised
 
 NO_SLOPE = 1e-12
 """Exponent below which a monomial does not depend on an atom."""
 
 
-class Tangents(Builder):
+class Condensation(ProgramBuilder):
     """Rows that touch the model where variables are at the middles of their ranges, of the first node; what is known by its range
     alone is noted as relaxed, as ever.
     """
@@ -42,13 +42,13 @@ class Tangents(Builder):
         if index not in self._values:
             atom = self.algebra.atoms[index]
             parts = [float(self._sum(part)[0]) for part in atom.parts]
-            if atom.kind is Kind.sum:
+            if atom.kind is AtomKind.sum:
                 value = parts[0]
-            elif atom.kind in (Kind.maximum, Kind.minimum):
-                value = (max if atom.kind is Kind.maximum else min)(parts)
-            elif atom.kind is Kind.exponential:
+            elif atom.kind in (AtomKind.maximum, AtomKind.minimum):
+                value = (max if atom.kind is AtomKind.maximum else min)(parts)
+            elif atom.kind is AtomKind.exponential:
                 value = float(np.exp(parts[0]))
-            elif atom.kind is Kind.logarithm:
+            elif atom.kind is AtomKind.logarithm:
                 value = float(np.log(parts[0]))
             else:  # a variable, or what is known by its range alone
                 value = float(np.sqrt(atom.low[0] * atom.high[0]))
@@ -103,7 +103,7 @@ class Tangents(Builder):
         ((key, c),) = by.terms.items()
         terms = {multiplied(own, raised(key, -1.0)): value / c for own, value in e.terms.items() if value.any()}
         if terms:
-            self.add(Row(terms, label, defines))
+            self.add(ConstraintRow(terms, label, defines))
 
     def _exponential(self, e: Signomial, index: int) -> None:
         """`t >= exp(P - N)` as `t >= exp(P) M`, M the monomial that touches `exp(-N)`."""
@@ -123,11 +123,11 @@ class Tangents(Builder):
         """A side that is convex for no atom of its kind, by what touches it. **Returns:** whether there is such a thing."""
         atom = self.algebra.atoms[index]
         parts = sorted(atom.parts, key=lambda part: float(self._sum(part)[0]))
-        if atom.kind in (Kind.maximum, Kind.minimum):  # the part that is the extreme one there
-            touching = parts[-1] if atom.kind is Kind.maximum else parts[0]
-        elif atom.kind is Kind.exponential:
+        if atom.kind in (AtomKind.maximum, AtomKind.minimum):  # the part that is the extreme one there
+            touching = parts[-1] if atom.kind is AtomKind.maximum else parts[0]
+        elif atom.kind is AtomKind.exponential:
             touching = self._exp(parts[0])
-        elif atom.kind is Kind.logarithm:
+        elif atom.kind is AtomKind.logarithm:
             (part,), log = parts, np.log(self._sum(parts[0]))
             scale = float(self._sum(part)[0]) * float(log[0])
             touching = self._with(log, {of: slope / scale for of, slope in self._slopes(part).items()})

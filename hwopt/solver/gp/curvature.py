@@ -20,14 +20,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from hwopt.convex.reader import Comparison, Logarithm, NotDGP, read
-from hwopt.convex.signomial import Algebra, Kind, Signomial, number
 from hwopt.errors import UserError
+from hwopt.solver.gp.reader import Comparison, Logarithm, NotDGP, read
+from hwopt.solver.gp.signomial import Algebra, AtomKind, Signomial, number
 from hwopt.trace.source_info import author_frame
 
 
 @dataclass(frozen=True)
-class Reason:
+class CurvatureReason:
     """Why one side is not proved: `side` is "convex", "concave" or "both"; where in the function's source."""
 
     side: str
@@ -42,12 +42,12 @@ class Reason:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class OutputCurvature:
     """Curvature of one output: "constant", "affine" (a monomial), "convex", "concave", "neither" or "unreadable"."""
 
     name: str
     curvature: str
-    reasons: tuple[Reason, ...] = ()
+    reasons: tuple[CurvatureReason, ...] = ()
 
     @property
     def convex(self) -> bool:
@@ -61,18 +61,18 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Verdicts:
+class Curvatures:
     """Verdicts of all outputs, in the order of their leaves; by number or by name."""
 
-    all: tuple[Verdict, ...]
+    all: tuple[OutputCurvature, ...]
 
-    def __iter__(self) -> Iterator[Verdict]:
+    def __iter__(self) -> Iterator[OutputCurvature]:
         return iter(self.all)
 
     def __len__(self) -> int:
         return len(self.all)
 
-    def __getitem__(self, which: int | str) -> Verdict:
+    def __getitem__(self, which: int | str) -> OutputCurvature:
         if isinstance(which, int):
             return self.all[which]
         return {each.name: each for each in self.all}[which]
@@ -81,7 +81,7 @@ class Verdicts:
         return explain(self)
 
 
-def curvature(function: Callable, *arguments: Any, box: dict[str, Any] | None = None) -> Verdicts:
+def curvature(function: Callable, *arguments: Any, box: dict[str, Any] | None = None) -> Curvatures:
     """Curvature of each scalar output of `function`, as log f of log x, for positive arguments.
 
     **Arguments:** `arguments`: trees; floating arrays and Python numbers in them are variables, of which only the shapes
@@ -111,7 +111,7 @@ def curvature(function: Callable, *arguments: Any, box: dict[str, Any] | None = 
 
     with jax.enable_x64(True):
         jaxpr = jax.make_jaxpr(flat)(*shapes)
-        verdicts: list[Verdict] = []
+        verdicts: list[OutputCurvature] = []
         for index, (path, aval) in enumerate(zip(paths, jaxpr.out_avals, strict=True)):
             places = list(np.ndindex(aval.shape))
             names = [path + (f"[{', '.join(map(str, place))}]" if place else "") or "output" for place in places]
@@ -121,16 +121,16 @@ def curvature(function: Callable, *arguments: Any, box: dict[str, Any] | None = 
                 output = read(jaxpr, values, algebra, [i == index for i in range(len(paths))])[index]
             except NotDGP as error:
                 verdicts += [
-                    Verdict(name, "unreadable", (_reason("both", error.what, error.origin),)) for name in names
+                    OutputCurvature(name, "unreadable", (_reason("both", error.what, error.origin),)) for name in names
                 ]
                 continue
             verdicts += [
                 _verdict(name, _element(output, place), algebra) for name, place in zip(names, places, strict=True)
             ]
-    return Verdicts(tuple(verdicts))
+    return Curvatures(tuple(verdicts))
 
 
-def explain(verdicts: Verdicts) -> str:
+def explain(verdicts: Curvatures) -> str:
     """Verdicts as lines of text: each output, and below it what breaks each side."""
     lines = []
     for each in verdicts:
@@ -141,7 +141,10 @@ def explain(verdicts: Verdicts) -> str:
     return "\n".join(lines)
 
 
-_NAMES = {kind: f"a {kind.value}" for kind in Kind} | {Kind.exponential: "an exponential", Kind.hull: "a choice"}
+_NAMES = {kind: f"a {kind.value}" for kind in AtomKind} | {
+    AtomKind.exponential: "an exponential",
+    AtomKind.hull: "a choice",
+}
 
 
 def _varies(leaf: Any) -> bool:
@@ -167,26 +170,28 @@ def _element(output: np.ndarray, place: tuple[int, ...]) -> Any:
     return number(output[(0, *place)]) if output.dtype != object else output[place]
 
 
-def _reason(side: str, what: str, origin: Any) -> Reason:
+def _reason(side: str, what: str, origin: Any) -> CurvatureReason:
     frame = author_frame(origin)
-    return Reason(side, what, *((frame.file_name, frame.start_line, frame.function_name) if frame else ("", 0, "")))
+    return CurvatureReason(
+        side, what, *((frame.file_name, frame.start_line, frame.function_name) if frame else ("", 0, ""))
+    )
 
 
-def _verdict(name: str, f: Any, algebra: Algebra) -> Verdict:
+def _verdict(name: str, f: Any, algebra: Algebra) -> OutputCurvature:
     if isinstance(f, Logarithm):
         f = _logarithm(f, algebra)
     if f is None or isinstance(f, Comparison):
         what = "a truth value" if f is not None else "a logarithm of what may lie on either side of 1"
-        return Verdict(name, "neither", (_reason("both", what, algebra.origin),))
+        return OutputCurvature(name, "neither", (_reason("both", what, algebra.origin),))
     if not algebra.positive(f):
         what = "zero everywhere" if not f.terms else "a value that may be negative or zero"
-        return Verdict(name, "neither", (_reason("both", what, f.difference or algebra.origin),))
+        return OutputCurvature(name, "neither", (_reason("both", what, f.difference or algebra.origin),))
     sides = {side: _Side(side, algebra, f) for side in ("convex", "concave")}
     proved = [side for side, checked in sides.items() if not checked.reasons]
     reasons = tuple(reason for checked in sides.values() for reason in checked.reasons.values())
     if f.constant is not None:
-        return Verdict(name, "constant" if proved else "neither", reasons)
-    return Verdict(name, {0: "neither", 1: proved[0] if proved else "", 2: "affine"}[len(proved)], reasons)
+        return OutputCurvature(name, "constant" if proved else "neither", reasons)
+    return OutputCurvature(name, {0: "neither", 1: proved[0] if proved else "", 2: "affine"}[len(proved)], reasons)
 
 
 def _logarithm(f: Logarithm, algebra: Algebra) -> Signomial | None:
@@ -201,7 +206,7 @@ class _Side:
 
     def __init__(self, side: str, algebra: Algebra, f: Signomial):
         self.side, self.algebra = side, algebra
-        self.reasons: dict[str, Reason] = {}
+        self.reasons: dict[str, CurvatureReason] = {}
         self._asked: set[tuple[int, bool]] = set()
         self.sum(f, side == "convex", algebra.origin)
 
@@ -232,14 +237,18 @@ class _Side:
         if not atom.positive:
             part = atom.parts[0].difference if atom.parts else None
             self.broken(f"{_NAMES[atom.kind]} that may be negative or zero", part or atom.origin)
-        if atom.kind is Kind.variable:
+        if atom.kind is AtomKind.variable:
             return
-        convex = (Kind.sum, Kind.maximum, Kind.exponential) if upper else (Kind.sum, Kind.minimum, Kind.logarithm)
+        convex = (
+            (AtomKind.sum, AtomKind.maximum, AtomKind.exponential)
+            if upper
+            else (AtomKind.sum, AtomKind.minimum, AtomKind.logarithm)
+        )
         if atom.kind not in convex:
             self.broken(f"{_NAMES[atom.kind]} that must be {'small' if upper else 'large'}", atom.origin)
             return
         for part in atom.parts:
-            offset = atom.kind is Kind.exponential  # a factor
+            offset = atom.kind is AtomKind.exponential  # a factor
             self.sum(
                 Signomial({k: c for k, c in part.terms.items() if k or not offset}, part.difference), upper, atom.origin
             )

@@ -9,14 +9,14 @@ alternatives).
 
 import numpy as np
 
-from hwopt.convex.programme import Numbers, Structure
+from hwopt.solver.gp.program import ProgramNumbers, ProgramStructure
 
 MARGIN = 1e-13
 """Rounding margin of a bound, as a fraction of the sum of the absolute values of all that was added up; the rounding error
 itself is below the number of terms times 1.1e-16 of that sum."""
 
 
-def constraints(structure: Structure, numbers: Numbers, y: np.ndarray):
+def constraints(structure: ProgramStructure, numbers: ProgramNumbers, y: np.ndarray):
     """Values of the groups, gradients' weights on terms, and the size of what was rounded in each value.
 
     **Arguments:** `y` (problem, variable), or one row for all.
@@ -47,7 +47,9 @@ def constraints(structure: Structure, numbers: Numbers, y: np.ndarray):
     return values, weights / np.where(some, total, 1.0)[:, group], rounded
 
 
-def _lagrangian(structure: Structure, numbers: Numbers, y: np.ndarray, multipliers: np.ndarray, objective: np.ndarray):
+def _lagrangian(
+    structure: ProgramStructure, numbers: ProgramNumbers, y: np.ndarray, multipliers: np.ndarray, objective: np.ndarray
+):
     """Value and gradient of the Lagrangian, each with the sum of absolute values behind it."""
     values, weights, rounded = constraints(structure, numbers, y)
     multipliers = np.where(np.isneginf(values), 0.0, np.clip(multipliers, 0.0, None))
@@ -66,7 +68,9 @@ def _lagrangian(structure: Structure, numbers: Numbers, y: np.ndarray, multiplie
     return value, gradient, size, gradient_size
 
 
-def _bound(structure: Structure, numbers: Numbers, y: np.ndarray, multipliers: np.ndarray, objective: np.ndarray):
+def _bound(
+    structure: ProgramStructure, numbers: ProgramNumbers, y: np.ndarray, multipliers: np.ndarray, objective: np.ndarray
+):
     """The bound of each problem, and the slope of the tangent behind it."""
     with np.errstate(over="ignore", invalid="ignore"):
         value, gradient, size, gradient_size = _lagrangian(structure, numbers, y, multipliers, objective)
@@ -77,7 +81,9 @@ def _bound(structure: Structure, numbers: Numbers, y: np.ndarray, multipliers: n
     return np.where(np.isfinite(bound), bound, -np.inf), gradient
 
 
-def lower_bound(structure: Structure, numbers: Numbers, y: np.ndarray, multipliers: np.ndarray) -> np.ndarray:
+def lower_bound(
+    structure: ProgramStructure, numbers: ProgramNumbers, y: np.ndarray, multipliers: np.ndarray
+) -> np.ndarray:
     """A rigorous lower bound on the global optimum, from any point and any multipliers.
 
     L(y0, λ) + Σ_j min over [lower_j, upper_j] of ∂_j L(y0, λ)·(y_j - y0_j), with L = c·y + Σ λ_k g_k; less `MARGIN` of
@@ -90,8 +96,8 @@ def lower_bound(structure: Structure, numbers: Numbers, y: np.ndarray, multiplie
     return _bound(structure, numbers, y, multipliers, structure.objective)[0]
 
 
-def sloped_bound(
-    structure: Structure, numbers: Numbers, y: np.ndarray, multipliers: np.ndarray
+def lower_bound_with_slopes(
+    structure: ProgramStructure, numbers: ProgramNumbers, y: np.ndarray, multipliers: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """The same, and by how much it rises where a variable keeps away from its better end: the slopes (problem, variable).
 
@@ -102,7 +108,9 @@ def sloped_bound(
     return bound, np.where(np.isfinite(slopes), slopes, 0.0)
 
 
-def infeasibility(structure: Structure, numbers: Numbers, y: np.ndarray, multipliers: np.ndarray) -> np.ndarray:
+def infeasibility(
+    structure: ProgramStructure, numbers: ProgramNumbers, y: np.ndarray, multipliers: np.ndarray
+) -> np.ndarray:
     """The bound with no objective: a positive one proves that no point satisfies all constraints.
 
     **Arguments:** as of `lower_bound`.
@@ -111,7 +119,7 @@ def infeasibility(structure: Structure, numbers: Numbers, y: np.ndarray, multipl
     return _bound(structure, numbers, y, multipliers, np.zeros_like(structure.objective))[0]
 
 
-def violation(structure: Structure, numbers: Numbers, y: np.ndarray) -> np.ndarray:
+def violation(structure: ProgramStructure, numbers: ProgramNumbers, y: np.ndarray) -> np.ndarray:
     """max(0, g_k(y), lower - y, y - upper) of each problem."""
     with np.errstate(over="ignore"):
         values, _, _ = constraints(structure, numbers, y)
@@ -119,7 +127,9 @@ def violation(structure: Structure, numbers: Numbers, y: np.ndarray) -> np.ndarr
     return np.maximum(values.max(axis=1, initial=0.0), box)
 
 
-def kkt_residual(structure: Structure, numbers: Numbers, y: np.ndarray, multipliers: np.ndarray) -> np.ndarray:
+def kkt_residual(
+    structure: ProgramStructure, numbers: ProgramNumbers, y: np.ndarray, multipliers: np.ndarray
+) -> np.ndarray:
     """How far each problem is from optimality: the largest of three residuals.
 
     |y - clip(y - ∇L, lower, upper)|, the projected gradient; the violation; |λ_k g_k|, complementarity. Multipliers below

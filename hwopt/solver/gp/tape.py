@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from hwopt.convex.options import REFORMULATION
+from hwopt.solver.gp.options import REFORMULATION
 
 
 class NotRecordable(TypeError):
     """Something was done to nodes that cannot be done again: what follows from it would hold for these nodes alone."""
 
 
-class Recorded(np.lib.mixins.NDArrayOperatorsMixin):
+class TapeArray(np.lib.mixins.NDArrayOperatorsMixin):
     """An array of nodes (node,) that writes down what is done to it."""
 
     __slots__ = ("number", "tape", "value")
@@ -31,10 +31,10 @@ class Recorded(np.lib.mixins.NDArrayOperatorsMixin):
     def __array__(self, *_: Any, **__: Any) -> np.ndarray:
         raise NotRecordable("nodes as a plain array")
 
-    def __array_ufunc__(self, function: np.ufunc, method: str, *inputs: Any, **settings: Any) -> Recorded:
+    def __array_ufunc__(self, function: np.ufunc, method: str, *inputs: Any, **settings: Any) -> TapeArray:
         if method != "__call__" or settings:
             raise NotRecordable(f"{function.__name__}.{method}")
-        if function is np.power and not isinstance(inputs[1], Recorded) and np.size(inputs[1]) == 1:
+        if function is np.power and not isinstance(inputs[1], TapeArray) and np.size(inputs[1]) == 1:
             shorter = _POWERS.get(np.asarray(inputs[1]).item())
             return self.tape.done(shorter, inputs[:1]) if shorter else self.tape.done(function, inputs)
         return self.tape.done(function, inputs)
@@ -46,22 +46,22 @@ class Recorded(np.lib.mixins.NDArrayOperatorsMixin):
 
     # The commonest operations go straight to the tape: NumPy's way there takes longer than their arithmetic.
 
-    def __add__(self, other: Any) -> Recorded:
+    def __add__(self, other: Any) -> TapeArray:
         return self.tape.done(np.add, (self, other))
 
-    def __radd__(self, other: Any) -> Recorded:
+    def __radd__(self, other: Any) -> TapeArray:
         return self.tape.done(np.add, (other, self))
 
-    def __sub__(self, other: Any) -> Recorded:
+    def __sub__(self, other: Any) -> TapeArray:
         return self.tape.done(np.subtract, (self, other))
 
-    def __rsub__(self, other: Any) -> Recorded:
+    def __rsub__(self, other: Any) -> TapeArray:
         return self.tape.done(np.subtract, (other, self))
 
-    def __mul__(self, other: Any) -> Recorded:
+    def __mul__(self, other: Any) -> TapeArray:
         return self.tape.done(np.multiply, (self, other))
 
-    def __rmul__(self, other: Any) -> Recorded:
+    def __rmul__(self, other: Any) -> TapeArray:
         return self.tape.done(np.multiply, (other, self))
 
     def __len__(self) -> int:
@@ -93,7 +93,7 @@ class Recorded(np.lib.mixins.NDArrayOperatorsMixin):
             self.tape.ask(self.number, True)
         return holds
 
-    def astype(self, kind: Any) -> Recorded:
+    def astype(self, kind: Any) -> TapeArray:
         """Truth values as numbers; all else is one."""
         if np.dtype(kind) == self.value.dtype:
             return self
@@ -103,7 +103,7 @@ class Recorded(np.lib.mixins.NDArrayOperatorsMixin):
 
     def tobytes(self) -> Any:
         """What equal arrays share: how they came about, since these nodes may be equal by chance."""
-        return (Recorded, self.number)
+        return (TapeArray, self.number)
 
     def __bool__(self) -> bool:
         raise NotRecordable("a decision on nodes that is neither `any` nor `all`")
@@ -111,17 +111,17 @@ class Recorded(np.lib.mixins.NDArrayOperatorsMixin):
 
 def guessed(value: Any) -> np.ndarray:
     """The numbers of these nodes, for a choice that is right for others too, only perhaps not the best."""
-    return value.value if isinstance(value, Recorded) else np.asarray(value)
+    return value.value if isinstance(value, TapeArray) else np.asarray(value)
 
 
 def somewhere(value: Any) -> bool:
     """Whether it holds at some node, or may at others: a form that allows for it."""
-    return isinstance(value, Recorded) or bool(value.any())
+    return isinstance(value, TapeArray) or bool(value.any())
 
 
 def is_number(value: Any) -> bool:
     """Whether something is nodes, recorded or not."""
-    return isinstance(value, (np.ndarray, Recorded))
+    return isinstance(value, (np.ndarray, TapeArray))
 
 
 _POWERS: dict[float, Callable] = {-1.0: np.reciprocal, 0.5: np.sqrt, 1.0: np.positive, 2.0: np.square}
@@ -130,30 +130,30 @@ _POWERS: dict[float, Callable] = {-1.0: np.reciprocal, 0.5: np.sqrt, 1.0: np.pos
 
 def applied(function: Callable[..., np.ndarray], *values: Any) -> Any:
     """A function of some numbers of each node. **Arguments:** `function` of arrays of any shape: the same object at every call."""
-    tape = next((each.tape for each in values if isinstance(each, Recorded)), None)
+    tape = next((each.tape for each in values if isinstance(each, TapeArray)), None)
     return function(*values) if tape is None else tape.done(function, values)
 
 
 def as_nodes(value: Any) -> Any:
     """Floating numbers, one a node or one for all."""
-    return value.astype(np.float64) if isinstance(value, Recorded) else np.atleast_1d(np.asarray(value, np.float64))
+    return value.astype(np.float64) if isinstance(value, TapeArray) else np.atleast_1d(np.asarray(value, np.float64))
 
 
 def _where(condition: Any, yes: Any, no: Any) -> Any:
-    if not isinstance(condition, Recorded):
+    if not isinstance(condition, TapeArray):
         if np.all(condition) or not np.any(condition):
             chosen = yes if np.all(condition) else no
-            return chosen if isinstance(chosen, Recorded) else np.atleast_1d(chosen)
+            return chosen if isinstance(chosen, TapeArray) else np.atleast_1d(chosen)
         raise NotRecordable("a choice by nodes that were not recorded")
     return condition.tape.done(np.where, (condition, yes, no))
 
 
-def _nan_to_num(value: Recorded, nan: float = 0.0, posinf: float = np.inf) -> Any:
+def _nan_to_num(value: TapeArray, nan: float = 0.0, posinf: float = np.inf) -> Any:
     finite = np.where(value == np.inf, posinf, value)
     return np.where(np.isnan(value), nan, finite)
 
 
-def _broadcast_to(value: Recorded, shape: tuple[int, ...]) -> Recorded:
+def _broadcast_to(value: TapeArray, shape: tuple[int, ...]) -> TapeArray:
     if shape not in (value.shape, (1,)):
         raise NotRecordable("another number of nodes")
     return value
@@ -197,14 +197,14 @@ class Tape:
     constants: dict[int, float] = field(default_factory=dict)
     inputs: list[int] = field(default_factory=list)
     asked: dict[int, bool] = field(default_factory=dict)  # number -> what it must be at every node
-    _results: dict[Any, Recorded] = field(default_factory=dict, repr=False)
+    _results: dict[Any, TapeArray] = field(default_factory=dict, repr=False)
     _numbers: dict[str, int] = field(default_factory=dict, repr=False)  # of constants, by their hexadecimal digits
 
-    def input(self, value: np.ndarray) -> Recorded:
+    def input(self, value: np.ndarray) -> TapeArray:
         """Nodes with which a reading begins."""
         number = self._new(np.positive, ())
         self.inputs.append(number)
-        return Recorded(self, number, np.asarray(value, np.float64))
+        return TapeArray(self, number, np.asarray(value, np.float64))
 
     def _new(self, function: Callable, arguments: tuple[int, ...]) -> int:
         if len(self.operations) == self.most:
@@ -221,7 +221,7 @@ class Tape:
 
     def number_of(self, value: Any) -> int:
         """The number of an argument; a constant gets one."""
-        if type(value) is Recorded:
+        if type(value) is TapeArray:
             return value.number
         if type(value) is not float:
             value = np.asarray(value, np.float64)
@@ -235,14 +235,14 @@ class Tape:
             self.constants[number] = value
         return number
 
-    def done(self, function: Callable, inputs: Sequence[Any]) -> Recorded:
+    def done(self, function: Callable, inputs: Sequence[Any]) -> TapeArray:
         """An operation on nodes, written down once for equal arguments."""
-        arguments = tuple([each.number if type(each) is Recorded else self.number_of(each) for each in inputs])
+        arguments = tuple([each.number if type(each) is TapeArray else self.number_of(each) for each in inputs])
         key = (function, arguments)
         known = self._results.get(key)
         if known is not None:
             return known
-        values = [each.value if type(each) is Recorded else each for each in inputs]
+        values = [each.value if type(each) is TapeArray else each for each in inputs]
         kept = function
         if function in _OF_BITS:
             kept = _OF_BITS[function]
@@ -255,5 +255,5 @@ class Tape:
             result = result.astype(np.float64)
         if result.shape != (self.nodes,):
             result = np.broadcast_to(result, (self.nodes,))
-        new = self._results[key] = Recorded(self, self._new(kept, arguments), result)
+        new = self._results[key] = TapeArray(self, self._new(kept, arguments), result)
         return new

@@ -15,7 +15,7 @@ from hwopt.errors import UserError
 
 
 @dataclass(frozen=True, eq=False)
-class Structure:
+class ProgramStructure:
     """What all programmes of a batch share.
 
     minimise c·y subject to lower ≤ y ≤ upper and, for each group k, with t its target,
@@ -46,7 +46,7 @@ class Structure:
 
 
 @dataclass(frozen=True, eq=False)
-class Numbers:
+class ProgramNumbers:
     """What each programme of a batch has for itself.
 
     **Arguments:** `constants`: b; -inf where the term is absent. `offsets`: used by groups with a target only. `lower`,
@@ -61,6 +61,6 @@ class Numbers:
     def __len__(self) -> int:
         return len(self.constants)
 
-    def take(self, rows) -> Numbers:
+    def take(self, rows) -> ProgramNumbers:
         """The programmes at `rows`: indices, a slice or a mask."""
-        return Numbers(self.constants[rows], self.offsets[rows], self.lower[rows], self.upper[rows])
+        return ProgramNumbers(self.constants[rows], self.offsets[rows], self.lower[rows], self.upper[rows])

@@ -22,10 +22,10 @@ from typing import Any
 
 import numpy as np
 
-from hwopt.convex.programme import Numbers, Structure
-from hwopt.convex.reader import Logarithm
-from hwopt.convex.signomial import ROUNDING, SMALLEST, Algebra, Atom, Key, Kind, Signomial, multiplied, raised
-from hwopt.convex.tape import guessed, somewhere
+from hwopt.solver.gp.program import ProgramNumbers, ProgramStructure
+from hwopt.solver.gp.reader import Logarithm
+from hwopt.solver.gp.signomial import ROUNDING, SMALLEST, Algebra, Atom, AtomKind, Key, Signomial, multiplied, raised
+from hwopt.solver.gp.tape import guessed, somewhere
 from hwopt.trace.source_info import source_location
 
 SLACK = 1e-9
@@ -42,7 +42,7 @@ POINT = 1e-7
 
 
 @dataclass
-class Row:
+class ConstraintRow:
     """`sum of terms <= 1`, or `exp(sum of terms + offset) <= target` where there is a target."""
 
     terms: dict[Key, np.ndarray]
@@ -53,7 +53,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Relaxed:
+class RelaxedTerm:
     """A side of a part that is not convex in log space, and where it was not a point."""
 
     what: str
@@ -65,16 +65,16 @@ class Relaxed:
 
 
 @dataclass
-class Programme:
+class ConvexProgram:
     """A batch of convex programmes, and how to read their answers."""
 
-    structure: Structure
-    numbers: Numbers
+    structure: ProgramStructure
+    numbers: ProgramNumbers
     constant: np.ndarray  # (node,), added to the objective
     labels: tuple[str, ...]  # of groups
     columns: dict[int, int]  # atom -> variable
     names: tuple[str, ...]  # of variables; '' for lifted ones
-    relaxed: list[Relaxed]
+    relaxed: list[RelaxedTerm]
 
     def inexact(self) -> np.ndarray:
         """Nodes at which something was relaxed, (node,) truth values."""
@@ -89,23 +89,23 @@ class Programme:
 
 
 @dataclass(frozen=True)
-class Draft:
+class ProgramDraft:
     """A batch of programmes, as columns: each of its numbers one a node, or one for all nodes."""
 
-    structure: Structure
+    structure: ProgramStructure
     numbers: tuple[Any, ...]  # columns: constants of terms, offsets of groups, lower and upper ends of variables
     constant: Any
     labels: tuple[str, ...]
     columns: dict[int, int]
     names: tuple[str, ...]
-    relaxed: list[Relaxed]
+    relaxed: list[RelaxedTerm]
 
-    def programme(self, nodes: int) -> Programme:
+    def programme(self, nodes: int) -> ConvexProgram:
         """The programmes of so many nodes."""
         tables = (_table(columns, nodes) for columns in self.numbers)
         constant = np.broadcast_to(self.constant, (nodes,)).copy()
-        return Programme(
-            self.structure, Numbers(*tables), constant, self.labels, self.columns, self.names, self.relaxed
+        return ConvexProgram(
+            self.structure, ProgramNumbers(*tables), constant, self.labels, self.columns, self.names, self.relaxed
         )
 
     @property
@@ -117,7 +117,7 @@ class Draft:
             *(r.nodes for r in self.relaxed),
         ]
 
-    def with_nodes(self, values: np.ndarray) -> Draft:
+    def with_nodes(self, values: np.ndarray) -> ProgramDraft:
         """The same of other nodes. **Arguments:** `values` (number, node), truth values as 1 and 0, in the order of `nodes`."""
         ends = np.cumsum([0, *map(len, self.numbers)])
         constant, *marks = values[ends[-1] :]
@@ -150,13 +150,13 @@ def ratio(output: Any, algebra: Algebra) -> Signomial:
     return algebra.exponential(output)
 
 
-class Builder:
+class ProgramBuilder:
     """Collects rows until every atom that a row leans on is bounded from the side it leans on."""
 
     def __init__(self, algebra: Algebra):
         self.algebra = algebra
-        self.rows: list[Row] = []
-        self.relaxed: list[Relaxed] = []
+        self.rows: list[ConstraintRow] = []
+        self.relaxed: list[RelaxedTerm] = []
         self._asked: set[tuple[int, bool]] = set()
         self._open: list[tuple[int, bool]] = []
 
@@ -198,14 +198,14 @@ class Builder:
             scale = np.where((high < 1.0) & (share > 0), c * least / share**slope, 0.0)
         if somewhere(scale) and np.isfinite(scale).all():
             key = multiplied(multiplied(p, raised(quotient, -slope)), raised(bound, -1.0))
-            self.add(Row({key: scale}, label, defines))
+            self.add(ConstraintRow({key: scale}, label, defines))
 
     def _row(self, e: Signomial, bound: Key, label: str, defines: int | None) -> None:
         origin = None if defines is None else self.algebra.atoms[defines].origin
         terms = self.posynomial(e, label, origin)
         row = {multiplied(key, raised(bound, -1.0)): c for key, c in terms.items()}
         if row:
-            self.add(Row(row, label, defines))
+            self.add(ConstraintRow(row, label, defines))
 
     def _cancelled(self, e: Signomial) -> Signomial:
         """A lower bound of a sum with fewer terms taken away: a maximum is at least any of its parts.
@@ -236,7 +236,7 @@ class Builder:
             if not (c >= 0).all():
                 continue
             for atom, power in key:
-                if self.algebra.atoms[atom].kind is not Kind.maximum or power != 1.0:
+                if self.algebra.atoms[atom].kind is not AtomKind.maximum or power != 1.0:
                     continue
                 rest = Signomial({multiplied(key, ((atom, -1.0),)): c})
                 for part in self.algebra.atoms[atom].parts:
@@ -248,7 +248,7 @@ class Builder:
                             return other
         return None
 
-    def add(self, row: Row) -> None:
+    def add(self, row: ConstraintRow) -> None:
         self.rows.append(row)
         for key in row.terms:
             self.ask(key, row.defines)
@@ -259,18 +259,18 @@ class Builder:
             index, upper = self._open.pop()
             atom = self.algebra.atoms[index]
             own: Key = ((index, 1.0),)
-            if atom.kind is Kind.variable:
+            if atom.kind is AtomKind.variable:
                 continue
-            if upper and atom.kind is Kind.sum:
+            if upper and atom.kind is AtomKind.sum:
                 self.below(atom.parts[0], own, "", index)
-            elif upper and atom.kind is Kind.maximum:
+            elif upper and atom.kind is AtomKind.maximum:
                 for part in atom.parts:
                     self.below(part, own, "", index)
-            elif upper and atom.kind is Kind.exponential:
+            elif upper and atom.kind is AtomKind.exponential:
                 self._exponential(atom.parts[0], index)
-            elif not upper and atom.kind is Kind.sum:
+            elif not upper and atom.kind is AtomKind.sum:
                 self._above(atom.parts[0], index)
-            elif not upper and atom.kind is Kind.minimum:
+            elif not upper and atom.kind is AtomKind.minimum:
                 for part in atom.parts:
                     self._above(part, index)
             elif not self.other_side(index, upper):
@@ -288,7 +288,7 @@ class Builder:
             low, high = self.algebra.range(Signomial(negative))
             offset = offset - high
             self._note("an exponential of a difference", self.algebra.atoms[index].origin, low, high)
-        self.add(Row(positive, "", index, index, offset))
+        self.add(ConstraintRow(positive, "", index, index, offset))
 
     def _above(self, e: Signomial, index: int) -> None:
         """`t <= e`: `t + N <= P` where P is one term, else where one term of P stands for it: the same at all nodes, or where no
@@ -308,7 +308,7 @@ class Builder:
                 self._note("a sum that must be large", origin, low, high)
             over = Signomial({raised(leader, -1.0): _inverse(positive[leader]) / high})
             terms = self.algebra.times(Signomial({((index, 1.0),): np.ones(1), **negative}), over).terms
-            self.add(Row(terms, "", index))
+            self.add(ConstraintRow(terms, "", index))
 
     def _stood_for(self, positive: dict[Key, np.ndarray], leader: Key) -> tuple[float, tuple[np.ndarray, np.ndarray]]:
         """How much the ratio of a sum to one of its terms may vary, over all nodes that have it, and its range at each."""
@@ -340,12 +340,12 @@ class Builder:
             share = left * most
             inexact = (left > 0) & (d > 0) & ((most >= LARGE) | (most - least > POINT * most))
             if inexact.any():
-                self.relaxed.append(Relaxed(what, origin, inexact))
+                self.relaxed.append(RelaxedTerm(what, origin, inexact))
             left = np.where(share <= 1.0, 0.0, left - 1.0 / np.maximum(most, 1.0))
             left = np.where(left > ROUNDING, left, 0.0)
             positive[other] = d * (1.0 - np.minimum(share, 1.0))
         if left.any():
-            self.relaxed.append(Relaxed(f"{what} that may be negative", origin, left > 0))
+            self.relaxed.append(RelaxedTerm(f"{what} that may be negative", origin, left > 0))
 
     def _partners(self, key: Key, positive: dict[Key, np.ndarray]) -> list[tuple[Key, Key]]:
         """Positive terms in the order in which a negative one is taken from them, with its quotient by each.
@@ -364,15 +364,15 @@ class Builder:
             point = np.isfinite(high) & (high - low <= POINT * np.abs(high))
         nodes = np.broadcast_to(~point, np.broadcast_shapes(low.shape, high.shape))
         if nodes.any():
-            self.relaxed.append(Relaxed(what, origin, nodes))
+            self.relaxed.append(RelaxedTerm(what, origin, nodes))
 
 
 def draft(
     algebra: Algebra,
     objective: Signomial,
     constraints: Mapping[str, Signomial],
-    rows_of: Callable[[Algebra], Builder] = Builder,
-) -> Draft:
+    rows_of: Callable[[Algebra], ProgramBuilder] = ProgramBuilder,
+) -> ProgramDraft:
     """The programme of minimising `objective` subject to `constraints <= 1`.
 
     **Arguments:** `objective` positive; `constraints` by label; `rows_of`: what makes rows of them.
@@ -400,7 +400,7 @@ def _above_zero(atom: Atom) -> np.ndarray:
     return np.where(atom.low > 0, atom.low, SMALLEST * high)
 
 
-def _without_free_sides(rows: list[Row], algebra: Algebra, kept: set[int]) -> list[Row]:
+def _without_free_sides(rows: list[ConstraintRow], algebra: Algebra, kept: set[int]) -> list[ConstraintRow]:
     """Rows in which an atom that nothing bounds from the side asked for stands at the end of its range."""
     bounded: set[tuple[int, bool]] = set()
     for row in rows:
@@ -411,7 +411,7 @@ def _without_free_sides(rows: list[Row], algebra: Algebra, kept: set[int]) -> li
             bounded.add((row.defines, upper))
     free_ends: dict[tuple[int, bool], np.ndarray] = {}
     for index, atom in enumerate(algebra.atoms):
-        if atom.kind is not Kind.variable and index not in kept:
+        if atom.kind is not AtomKind.variable and index not in kept:
             low = np.where(atom.high > 0, _above_zero(atom), 0.0)  # of what is nothing nothing is asked
             free_ends |= {
                 (index, upper): end for upper, end in ((True, low), (False, atom.high)) if (index, upper) not in bounded
@@ -429,11 +429,11 @@ def _without_free_sides(rows: list[Row], algebra: Algebra, kept: set[int]) -> li
                     c = c * end**power
             kept_key = tuple(left)
             terms[kept_key] = terms[kept_key] + c if kept_key in terms else c
-        result.append(Row(terms, row.label, row.defines, row.target, row.offset))
+        result.append(ConstraintRow(terms, row.label, row.defines, row.target, row.offset))
     return result
 
 
-def _inlined(rows: list[Row], algebra: Algebra, kept: set[int]) -> list[Row]:
+def _inlined(rows: list[ConstraintRow], algebra: Algebra, kept: set[int]) -> list[ConstraintRow]:
     """Rows without the atoms that only one term uses, where their definition can stand in its place."""
     changed = True
     while changed:
@@ -446,7 +446,7 @@ def _inlined(rows: list[Row], algebra: Algebra, kept: set[int]) -> list[Row]:
                     if atom != row.defines:
                         uses[atom] += 1
                         powers.setdefault(atom, set()).add(power)
-        definitions: dict[int, list[Row]] = {}
+        definitions: dict[int, list[ConstraintRow]] = {}
         for row in rows:
             if row.defines is not None:
                 definitions.setdefault(row.defines, []).append(row)
@@ -473,13 +473,15 @@ def _inlined(rows: list[Row], algebra: Algebra, kept: set[int]) -> list[Row]:
                 for inner, d in part.items():
                     both = multiplied(inner, rest)
                     terms[both] = terms[both] + c * d if both in terms else c * d
-                rows.append(Row(terms, user.label, user.defines, user.target, user.offset))
+                rows.append(ConstraintRow(terms, user.label, user.defines, user.target, user.offset))
             changed = True
             break
     return rows
 
 
-def _drafted(rows: list[Row], relaxed: list[Relaxed], algebra: Algebra, goal: Key, scale: np.ndarray) -> Draft:
+def _drafted(
+    rows: list[ConstraintRow], relaxed: list[RelaxedTerm], algebra: Algebra, goal: Key, scale: np.ndarray
+) -> ProgramDraft:
     used = sorted({atom for row in rows for key in row.terms for atom, _ in key} | {atom for atom, _ in goal}
                   | {row.target for row in rows if row.target is not None})  # fmt: skip
     columns = {atom: column for column, atom in enumerate(used)}
@@ -497,12 +499,12 @@ def _drafted(rows: list[Row], relaxed: list[Relaxed], algebra: Algebra, goal: Ke
     lower, upper = [], []
     for of in (algebra.atoms[atom] for atom in used):
         high = np.minimum(np.where(of.high > 0, of.high, 1.0), LARGEST)
-        slack = 0.0 if of.kind is Kind.variable else SLACK
+        slack = 0.0 if of.kind is AtomKind.variable else SLACK
         lower.append(np.log(_above_zero(of)) - slack)
         upper.append(np.log(high) + slack)
     target = np.array([-1 if row.target is None else columns[row.target] for row in rows])
-    return Draft(
-        structure=Structure(exponents, group, target, objective),
+    return ProgramDraft(
+        structure=ProgramStructure(exponents, group, target, objective),
         numbers=(constants, [row.offset for row in rows], lower, upper),
         constant=scale,
         labels=tuple(row.label for row in rows),

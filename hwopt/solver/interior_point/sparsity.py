@@ -8,8 +8,8 @@ from functools import cached_property, lru_cache
 import numpy as np
 from scipy import sparse
 
-from hwopt.convex.programme import Structure
-from hwopt.convex.sparse_cholesky import SparseCholesky
+from hwopt.solver.gp.program import ProgramStructure
+from hwopt.solver.interior_point.factorization import SparseCholesky
 
 STRUCTURES = 64
 """Structures whose sparsity is remembered."""
@@ -18,8 +18,8 @@ ROOF = 1e4
 stays bounded where there is no feasible point."""
 
 
-class Frame:
-    """Exponents, sums and the pattern of the Newton matrix of a structure, as `hwopt.convex.newton` multiplies by them.
+class SparsityFrame:
+    """Exponents, sums and the pattern of the Newton matrix of a structure, as `hwopt.solver.interior_point.newton` multiplies by them.
 
     Groups are ordered log-sum-exps first, then those with targets; terms by groups; variables by elimination.
     """
@@ -28,7 +28,7 @@ class Frame:
     solved = 0
     """Programmes of the structure so far."""
 
-    def __init__(self, structure: Structure):
+    def __init__(self, structure: ProgramStructure):
         count, variables = len(structure.target), structure.exponents.shape[1]
         self.groups = np.argsort(structure.target >= 0, kind="stable")
         place = np.argsort(self.groups)
@@ -87,7 +87,7 @@ class Frame:
         )
 
     @cached_property
-    def single(self) -> Frame:
+    def single(self) -> SparsityFrame:
         """The same with all tables and numbers in single precision, which are NumPy's: `roof` too."""
         other = copy.copy(self)
         for name, table in vars(self).items():
@@ -110,5 +110,5 @@ def _pairs(present: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return each, row[pair], column[pair]
 
 
-frame_of = lru_cache(maxsize=STRUCTURES)(Frame)
+frame_of = lru_cache(maxsize=STRUCTURES)(SparsityFrame)
 """The frame of a structure, made once."""

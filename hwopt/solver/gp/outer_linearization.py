@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from hwopt.convex.signomial import ONE, Algebra, Kind, Signomial, number
-from hwopt.convex.tape import applied, guessed
+from hwopt.solver.gp.signomial import ONE, Algebra, AtomKind, Signomial, number
+from hwopt.solver.gp.tape import applied, guessed
 from hwopt.trace.monotone_primitives import MonotonePrimitive
 from hwopt.trace.yield_primitive import on_numbers
 
@@ -54,7 +54,7 @@ def dies_made(
     for height, slope in _lines(min(steepest, _STEEPEST * clustering), error):
         line = algebra.times(algebra.power(known, clustering - slope), algebra.power(ratio, slope))
         parts.append(algebra.times(number(applied(height, most, clustering)), line))
-    return algebra.atom(Kind.maximum, parts, low, high)
+    return algebra.atom(AtomKind.maximum, parts, low, high)
 
 
 def monotone(algebra: Algebra, of: MonotonePrimitive, arguments: Sequence[Signomial]) -> Signomial:
@@ -77,7 +77,7 @@ def _end(of: MonotonePrimitive, side: str) -> Any:
     return getattr(of, side)
 
 
-class _Heights:
+class _MonotoneSupports:
     """The heights of lines of some slopes: of arrays of spares and clustering.
 
     Those of the last arrays are kept: every line asks for its own, one after the other.
@@ -88,7 +88,7 @@ class _Heights:
         self._last: tuple[bytes, np.ndarray] = b"", np.empty((len(slopes), 0))
 
     def __reduce__(self) -> tuple:
-        return _Heights, (self.slopes,)
+        return _MonotoneSupports, (self.slopes,)
 
     def at(self, spares: np.ndarray, clustering: np.ndarray) -> np.ndarray:
         """Heights (line, node) of vectors (node,)."""
@@ -101,10 +101,10 @@ class _Heights:
         return found
 
 
-class _Height:
+class _MonotoneSupport:
     """The height of one of them."""
 
-    def __init__(self, heights: _Heights, place: int):
+    def __init__(self, heights: _MonotoneSupports, place: int):
         self.heights, self.place = heights, place
 
     def __call__(self, spares: Any, clustering: Any) -> np.ndarray:
@@ -113,12 +113,12 @@ class _Height:
 
 
 @lru_cache(maxsize=64)
-def _lines(steepest: float, within: float) -> tuple[tuple[_Height, float], ...]:
+def _lines(steepest: float, within: float) -> tuple[tuple[_MonotoneSupport, float], ...]:
     """Heights and slopes of lines that leave at most so much between them."""
     count = max(2, math.ceil(math.sqrt(steepest / (2.0 * within))))
     slopes = tuple(steepest * (i / count) ** 2 for i in range(1, count + 1))
-    heights = _Heights(slopes)
-    return tuple((_Height(heights, place), slope) for place, slope in enumerate(slopes))
+    heights = _MonotoneSupports(slopes)
+    return tuple((_MonotoneSupport(heights, place), slope) for place, slope in enumerate(slopes))
 
 
 @lru_cache(maxsize=4096)

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from hwopt.convex.signomial import ONE, Algebra, Signomial, number
-from hwopt.convex.tape import applied
+from hwopt.solver.gp.signomial import ONE, Algebra, Signomial, number
+from hwopt.solver.gp.tape import applied
 from hwopt.trace.monotone_primitives import LowerEnvelope, MonotonePrimitive
 
 DIRECTIONS = ((1.0, 0.0), (0.0, 1.0), (1.0, 1.0))
@@ -34,7 +34,7 @@ _SLIP = 1e-9
 """Relative rounding that a row leaves."""
 
 
-def rows(algebra: Algebra, e: Signomial, name: str) -> dict[str, Signomial]:
+def cut_rows(algebra: Algebra, e: Signomial, name: str) -> dict[str, Signomial]:
     """What `e <= 1` leaves of products that floors rise in: constraints (not above 1) by label. **Arguments:** its `name`."""
     found: dict[str, Signomial] = {}
     for key, c in e.terms.items():
@@ -46,7 +46,7 @@ def rows(algebra: Algebra, e: Signomial, name: str) -> dict[str, Signomial]:
     return found
 
 
-def labels(name: str) -> list[str]:
+def cut_labels(name: str) -> list[str]:
     """Of the rows that follow from the limit of that name."""
     return [f"{name}: {a:g} {b:g}" for a, b in DIRECTIONS]
 
@@ -58,7 +58,7 @@ def _rows(
     lows, highs = zip(*map(algebra.range, products), strict=True)
     ends = (*(np.maximum(low, _LEAST) for low in lows), *(np.minimum(high, _ENDLESS) for high in highs))
     found = {}
-    for own, (a, b) in zip(labels(name), DIRECTIONS, strict=True):
+    for own, (a, b) in zip(cut_labels(name), DIRECTIONS, strict=True):
         most = applied(_most(floor.function, a, b), limit, *ends)
         left = algebra.times(algebra.power(products[0], a), algebra.power(products[1], b))
         if left.constant is None:
@@ -121,7 +121,7 @@ def _curve(function: MonotonePrimitive) -> _Curve:
     return _Curve(function)
 
 
-class _Most:
+class _UpperEnvelope:
     """The largest `x^a y^b` of a curve's cells."""
 
     def __init__(self, curve: _Curve, a: float, b: float):
@@ -133,6 +133,6 @@ class _Most:
 
 
 @lru_cache(maxsize=64)
-def _most(function: MonotonePrimitive, a: float, b: float) -> _Most:
+def _most(function: MonotonePrimitive, a: float, b: float) -> _UpperEnvelope:
     """The same object at every call, as recordings want it."""
-    return _Most(_curve(function), a, b)
+    return _UpperEnvelope(_curve(function), a, b)

@@ -9,11 +9,11 @@ from a start that need not be feasible, with Mehrotra's predictor and corrector.
     Σ_k λ_k ∇²g_k + Jᵀ Λ J + l / (y - lower) + u / (upper - y)
 
 where a log-sum-exp of weights p has ∇²g = Σ p_i A_i A_iᵀ - ∇g ∇gᵀ, and none of one term has any. Each iteration tests the
-tangent bound of `hwopt.convex.certificate` on the gradient that is there anyway: a programme that cannot beat `cutoff`, or has
+tangent bound of `hwopt.solver.gp.certificate` on the gradient that is there anyway: a programme that cannot beat `cutoff`, or has
 no feasible point at all, is known at once.
 
 Every array is made anew, nothing is written in place but what `factors` may: the same code runs on NumPy's arrays and, traced,
-on those of a device. What differs between them is in the frame: `hwopt.convex.frames` and `hwopt.convex.on_device`.
+on those of a device. What differs between them is in the frame: `hwopt.solver.interior_point.sparsity` and `hwopt.solver.interior_point.device_loop`.
 
 **Source:** Mehrotra, SIAM J. Optim. 2 (1992) 575; Wright, Primal-Dual Interior-Point Methods (1997); Boyd and Vandenberghe,
 Convex Optimization (2004), 11.7.
@@ -25,10 +25,10 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from hwopt.convex.answers import Status
-from hwopt.convex.frames import Frame
-from hwopt.convex.options import InteriorPointOptions
-from hwopt.convex.programme import Numbers, Structure
+from hwopt.solver.gp.options import InteriorPointOptions
+from hwopt.solver.gp.program import ProgramNumbers, ProgramStructure
+from hwopt.solver.interior_point.result import SolveStatus
+from hwopt.solver.interior_point.sparsity import SparsityFrame
 
 ABSENT = -1e9
 """Stands for -inf in exponents: its exponential is zero, and zero times it is no NaN."""
@@ -43,7 +43,7 @@ Array = Any
 """NumPy's, or a device's."""
 
 
-class Tables(Protocol):
+class NewtonTables(Protocol):
     """What the iteration takes from a frame; `@` multiplies by all matrices."""
 
     xp: Any
@@ -73,7 +73,7 @@ class Tables(Protocol):
         ...
 
 
-class Given(NamedTuple):
+class ProblemData(NamedTuple):
     """Numbers of programmes, a column each, the box moved to [0, width]."""
 
     constants: Array  # (term, problem)
@@ -86,7 +86,7 @@ class Given(NamedTuple):
     loose: Array  # (problem,) tolerance of what cannot be dropped
 
 
-class State(NamedTuple):
+class Iterate(NamedTuple):
     """Where programmes are, a column each.
 
     Complementary pairs (near, far) are (s, λ), (e, R - λ), (y - lower, l), (upper - y, u), in this order; what is not there
@@ -107,7 +107,7 @@ class State(NamedTuple):
     best_residual: Array
 
 
-class Judged(NamedTuple):
+class Residuals(NamedTuple):
     """What is known of programmes where they are, a column each."""
 
     status: Array
@@ -117,11 +117,11 @@ class Judged(NamedTuple):
     gradient: Array  # (variable, problem) of the Lagrangian
 
 
-class Done(NamedTuple):
+class FinishedProblems(NamedTuple):
     """Programmes that are done with, a column each."""
 
     number: Array  # (problem,) which of all
-    status: Array  # (problem,) of `Status`, or `RUNNING` where the iterations ran out
+    status: Array  # (problem,) of `SolveStatus`, or `RUNNING` where the iterations ran out
     iteration: Array
     y: Array  # (variable, problem) where the best bound was seen
     multiplier: Array  # (group, problem)
@@ -129,13 +129,15 @@ class Done(NamedTuple):
     residual: Array
 
 
-def done_with(number: Array, status: Array, state: State) -> Done:
+def finish(number: Array, status: Array, state: Iterate) -> FinishedProblems:
     """What came out of programmes."""
     best = (state.best_y, state.best_multiplier, state.best_bound, state.best_residual)
-    return Done(number, status, state.iteration, *best)
+    return FinishedProblems(number, status, state.iteration, *best)
 
 
-def given_of(structure: Structure, numbers: Numbers, frame: Frame, cutoff: np.ndarray, loose: np.ndarray) -> Given:
+def problem_data(
+    structure: ProgramStructure, numbers: ProgramNumbers, frame: SparsityFrame, cutoff: np.ndarray, loose: np.ndarray
+) -> ProblemData:
     """All programmes, the box moved to [0, width]."""
     lower, upper = columns(numbers.lower, frame.variables), columns(numbers.upper, frame.variables)
     constants = columns(numbers.constants, frame.terms)
@@ -149,7 +151,7 @@ def given_of(structure: Structure, numbers: Numbers, frame: Frame, cutoff: np.nd
     width = upper - lower
     free = width > FROZEN_WIDTH
     there = np.concatenate([alive, alive, free, free]).astype(float)
-    return Given(
+    return ProblemData(
         np.where(present, moved, ABSENT), offsets - lower[frame.target], room[frame.group[frame.soft_terms :] - frame.soft],
         width, there, there.sum(axis=0), cutoff - numbers.lower @ structure.objective, loose,
     )  # fmt: skip
@@ -160,14 +162,14 @@ def columns(table: np.ndarray, order: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(table[:, order].T)
 
 
-def begin(frame: Tables, given: Given, start: Array, options: InteriorPointOptions) -> State:
+def initial_iterate(frame: NewtonTables, given: ProblemData, start: Array, options: InteriorPointOptions) -> Iterate:
     """Fresh states: every product of a pair is one."""
     xp, groups, count = frame.xp, frame.straight.shape[0], given.width.shape[1]
     y = xp.clip(start, options.start_margin * given.width, (1.0 - options.start_margin) * given.width)
     ones = xp.ones((groups, count), start.dtype)
     each = lambda value: xp.full(count, value, start.dtype)
     free = given.there[2 * groups :] > 0
-    return State(
+    return Iterate(
         y, xp.concatenate([ones, ones / frame.roof]), ones,
         xp.where(free, 1.0 / xp.concatenate([y, given.width - y]), 1.0),
         each(0.0), each(xp.inf), each(1.0), xp.zeros(count, int),
@@ -175,7 +177,7 @@ def begin(frame: Tables, given: Given, start: Array, options: InteriorPointOptio
     )  # fmt: skip
 
 
-def _values(frame: Tables, given: Given, y: Array) -> tuple[Array, Array, Array]:
+def _values(frame: NewtonTables, given: ProblemData, y: Array) -> tuple[Array, Array, Array]:
     """Group values g, weights of terms in the gradients, and weights of terms in the curvatures."""
     xp, soft, terms = frame.xp, frame.soft, frame.soft_terms
     exponents = frame.exponents @ y
@@ -203,19 +205,19 @@ def rows(table: Array, which: Array) -> Array:
     return table.take(which, axis=0, mode="clip")
 
 
-def _pull(frame: Tables, weights: Array, v: Array) -> Array:
+def _pull(frame: NewtonTables, weights: Array, v: Array) -> Array:
     """Jᵀ v."""
     return frame.by_variable @ (weights * rows(v, frame.group)) - frame.to_target @ v
 
 
-def _push(frame: Tables, weights: Array, d: Array) -> Array:
+def _push(frame: NewtonTables, weights: Array, d: Array) -> Array:
     """J d."""
     terms = frame.exponents @ d
     terms *= weights
     return frame.sums @ terms - frame.from_target @ d
 
 
-def judged(frame: Tables, given: Given, state: State, tolerance: float) -> tuple[Judged, State]:
+def residuals(frame: NewtonTables, given: ProblemData, state: Iterate, tolerance: float) -> tuple[Residuals, Iterate]:
     """How programmes stand where they are, and their states with the best that was seen."""
     xp, y, multiplier = frame.xp, state.y, state.multiplier
     values, weights, bend = _values(frame, given, y)
@@ -238,11 +240,11 @@ def judged(frame: Tables, given: Given, state: State, tolerance: float) -> tuple
 
     solved = (objective - bound <= tolerance) & (violation <= tolerance)
     enough = (objective - bound <= given.loose) & (violation <= given.loose) & (objective + given.loose <= given.cutoff)
-    status = xp.where(solved, int(Status.solved), xp.where(enough, int(Status.open), RUNNING))
+    status = xp.where(solved, int(SolveStatus.solved), xp.where(enough, int(SolveStatus.open), RUNNING))
     margin = 10 * ROUNDING[y.dtype.itemsize]
     dropped = bound - margin * (mass + xp.abs(objective)) > given.cutoff
-    status = xp.where(dropped, int(Status.dropped), status)
-    status = xp.where(farkas > 1e-9 + margin * mass, int(Status.infeasible), status)
+    status = xp.where(dropped, int(SolveStatus.dropped), status)
+    status = xp.where(farkas > 1e-9 + margin * mass, int(SolveStatus.infeasible), status)
     better = (bound > state.best_bound) | (status != RUNNING)
     best = state._replace(
         best_y=xp.where(better, y, state.best_y),
@@ -250,14 +252,14 @@ def judged(frame: Tables, given: Given, state: State, tolerance: float) -> tuple
         best_bound=xp.where(better, bound, state.best_bound),
         best_residual=xp.where(better, residual, state.best_residual),
     )
-    return Judged(status, values, weights, bend, gradient), best
+    return Residuals(status, values, weights, bend, gradient), best
 
 
 def _factored(
-    frame: Tables,
-    given: Given,
-    state: State,
-    now: Judged,
+    frame: NewtonTables,
+    given: ProblemData,
+    state: Iterate,
+    now: Residuals,
     ratio: Array,
     barrier: Array,
     options: InteriorPointOptions,
@@ -277,14 +279,19 @@ def _factored(
     return frame.factors.factor(matrix, xp.where(_free(given) > 0, diagonal, 1e30))
 
 
-def _free(given: Given) -> Array:
+def _free(given: ProblemData) -> Array:
     """1 of variables, 0 of constants (variable, problem)."""
     return given.there[given.there.shape[0] - given.width.shape[0] :]
 
 
-def stepped(
-    frame: Tables, given: Given, state: State, now: Judged, tolerance: float, options: InteriorPointOptions
-) -> State:
+def newton_step(
+    frame: NewtonTables,
+    given: ProblemData,
+    state: Iterate,
+    now: Residuals,
+    tolerance: float,
+    options: InteriorPointOptions,
+) -> Iterate:
     """One step of Newton's method, predicted and corrected."""
     xp, groups, variables = frame.xp, frame.straight.shape[0], given.width.shape[0]
     y, multiplier, there, free = state.y, state.multiplier, given.there, _free(given)

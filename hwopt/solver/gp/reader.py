@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from jax.extend import core
 
-from hwopt.convex import supports
-from hwopt.convex.signomial import ONE, ZERO, Algebra, Kind, Signomial, number
-from hwopt.convex.tape import is_number
+from hwopt.solver.gp import outer_linearization
+from hwopt.solver.gp.signomial import ONE, ZERO, Algebra, AtomKind, Signomial, number
+from hwopt.solver.gp.tape import is_number
 from hwopt.trace.constant_folding import NUMBERS, on_numbers
 from hwopt.trace.interpreter import Interpreter
 from hwopt.trace.monotone_primitives import MONOTONE
@@ -127,7 +127,7 @@ class _Reader(Interpreter):
                 raise self.unreadable("an integer of what varies")
             return arguments[0]
         if name in MONOTONE:
-            return supports.monotone(self.algebra, MONOTONE[name], list(map(self._plain, arguments)))
+            return outer_linearization.monotone(self.algebra, MONOTONE[name], list(map(self._plain, arguments)))
         rule = getattr(self, "_" + name, None)
         if rule is None:
             raise self.unreadable()
@@ -189,10 +189,10 @@ class _Reader(Interpreter):
         return self.algebra.minus(ZERO, self._plain(a))
 
     def _max(self, *parts):
-        return self.algebra.extreme([self._plain(x) for x in parts], Kind.maximum)
+        return self.algebra.extreme([self._plain(x) for x in parts], AtomKind.maximum)
 
     def _min(self, *parts):
-        return self.algebra.extreme([self._plain(x) for x in parts], Kind.minimum)
+        return self.algebra.extreme([self._plain(x) for x in parts], AtomKind.minimum)
 
     def _integer_pow(self, a, y):
         return self._powered(a, float(y))
@@ -223,7 +223,7 @@ class _Reader(Interpreter):
         if alpha is None or np.ptp(alpha) != 0:
             raise self.unreadable("a yield whose clustering is no fixed number")
         areas = map(self._plain, (fixed, open_to_repair, spares))
-        return supports.dies_made(self.algebra, *areas, clustering=float(alpha[0]))
+        return outer_linearization.dies_made(self.algebra, *areas, clustering=float(alpha[0]))
 
     def _exp(self, a):
         if not isinstance(a, Logarithm):
@@ -245,7 +245,7 @@ class _Reader(Interpreter):
 
     def _abs(self, a):
         plain = self._plain(a)
-        return self.algebra.extreme((plain, self.algebra.minus(ZERO, plain), ZERO), Kind.maximum)
+        return self.algebra.extreme((plain, self.algebra.minus(ZERO, plain), ZERO), AtomKind.maximum)
 
     def _clamp(self, low, a, high):
         return self._min(self._max(a, low), high)
@@ -329,9 +329,9 @@ class _Reader(Interpreter):
             return yes
         steps, gap = algebra.minus(yes, no), algebra.minus(condition.a, condition.b)
         if steps.same(gap):
-            return algebra.extreme((yes, no), Kind.maximum)
+            return algebra.extreme((yes, no), AtomKind.maximum)
         if algebra.minus(ZERO, steps).same(gap):
-            return algebra.extreme((yes, no), Kind.minimum)
+            return algebra.extreme((yes, no), AtomKind.minimum)
         (a, b), (c, d) = algebra.range(yes), algebra.range(no)
         unknown = np.isnan(condition.known)
         low, high = np.where(unknown, np.minimum(a, c), 1.0), np.where(unknown, np.maximum(b, d), 1.0)

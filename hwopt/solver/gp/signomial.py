@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from hwopt.convex.options import REFORMULATION, ReformulationOptions
-from hwopt.convex.tape import as_nodes, somewhere
+from hwopt.solver.gp.options import REFORMULATION, ReformulationOptions
+from hwopt.solver.gp.tape import as_nodes, somewhere
 from hwopt.trace.monotone_primitives import LowerEnvelope
 
 Key = tuple[tuple[int, float], ...]
@@ -32,7 +32,7 @@ SMALLEST = 1e-12
 """Share of its largest value above which a positive quantity is looked for."""
 
 
-class Kind(Enum):
+class AtomKind(Enum):
     """What an atom stands for."""
 
     variable = "variable"
@@ -48,7 +48,7 @@ class Kind(Enum):
 class Atom:
     """A quantity that is never negative. `low` and `high` bound it at each node."""
 
-    kind: Kind
+    kind: AtomKind
     parts: tuple[Signomial, ...]
     low: np.ndarray
     high: np.ndarray
@@ -174,7 +174,7 @@ class Algebra:
 
     # Atoms.
 
-    def atom(self, kind: Kind, parts: Iterable[Signomial], low, high, name: str = "") -> Signomial:
+    def atom(self, kind: AtomKind, parts: Iterable[Signomial], low, high, name: str = "") -> Signomial:
         """A new atom as a signomial, or the one of the same parts."""
         parts = tuple(parts)
         mark = (kind, frozenset(frozenset((k, c.tobytes()) for k, c in part.terms.items()) for part in parts))
@@ -190,16 +190,16 @@ class Algebra:
                 self.narrow.add(len(self.atoms) - 1)
         return result
 
-    def _surely_positive(self, kind: Kind, parts: tuple[Signomial, ...], low: np.ndarray) -> bool:
-        if kind is Kind.maximum:
+    def _surely_positive(self, kind: AtomKind, parts: tuple[Signomial, ...], low: np.ndarray) -> bool:
+        if kind is AtomKind.maximum:
             return any(self.positive(part) for part in parts)
-        if kind in (Kind.sum, Kind.minimum):
+        if kind in (AtomKind.sum, AtomKind.minimum):
             return all(self.positive(part) for part in parts)
-        return kind is not Kind.hull or bool((low > 0).all())
+        return kind is not AtomKind.hull or bool((low > 0).all())
 
     def variable(self, name: str, low, high) -> Signomial:
         """A variable in a box, one a node or the same for all."""
-        return self.atom(Kind.variable, (), as_nodes(low), as_nodes(high), name)
+        return self.atom(AtomKind.variable, (), as_nodes(low), as_nodes(high), name)
 
     def gathered(self, a: Signomial) -> Signomial:
         """What depends on narrow atoms alone and holds differences, known by its range: exact at points.
@@ -212,7 +212,7 @@ class Algebra:
         differs = len(a.terms) > 1 and any((c < 0).any() for c in a.terms.values())
         if not differs and all(self._is_plain(atom) for atom in inside):
             return a
-        if all(self.atoms[atom].kind in (Kind.variable, Kind.exponential) for atom in inside):
+        if all(self.atoms[atom].kind in (AtomKind.variable, AtomKind.exponential) for atom in inside):
             return a
         if len(a.terms) == 1 and all(self._is_short(atom) for atom in inside):
             return a
@@ -234,18 +234,18 @@ class Algebra:
     def _is_short(self, index: int) -> bool:
         """Whether an atom is a variable, or an extreme of differences of two monomials of variables."""
         atom = self.atoms[index]
-        return atom.kind is Kind.variable or all(
+        return atom.kind is AtomKind.variable or all(
             len(part.terms) <= 2
-            and all(self.atoms[each].kind is Kind.variable for key in part.terms for each, _ in key)
+            and all(self.atoms[each].kind is AtomKind.variable for key in part.terms for each, _ in key)
             for part in atom.parts
         )
 
     def _is_plain(self, index: int) -> bool:
         """Whether an atom is a variable or a hull, or a sum or extreme of such without differences."""
         atom = self.atoms[index]
-        if atom.kind in (Kind.variable, Kind.hull):
+        if atom.kind in (AtomKind.variable, AtomKind.hull):
             return True
-        if atom.kind not in (Kind.sum, Kind.maximum, Kind.minimum):
+        if atom.kind not in (AtomKind.sum, AtomKind.maximum, AtomKind.minimum):
             return False
         return all(
             (c >= 0).all() and all(self._is_plain(each) for each, _ in key)
@@ -265,7 +265,7 @@ class Algebra:
         by_own = self._over(self.range(a), key, scale)
         low, high = np.maximum(low, by_own[0]), np.minimum(high, by_own[1])
         low, high = (np.maximum(low, 0.0), high) if self.positive(a) else _cut(low, high)
-        return self.times(self.atom(Kind.sum, (unit,), low, high), Signomial({key: scale}))
+        return self.times(self.atom(AtomKind.sum, (unit,), low, high), Signomial({key: scale}))
 
     def _unit(self, a: Signomial) -> tuple[Signomial, Key, np.ndarray]:
         """A sum over what its terms have in common, that, and a coefficient: alike for all multiples of a sum."""
@@ -413,9 +413,9 @@ class Algebra:
                 return Signomial({multiplied(key, raised(other, -1.0)): scale / by})
         return self.times(a, self.power(b, -1.0))
 
-    def extreme(self, parts: Iterable[Signomial], kind: Kind) -> Signomial:
+    def extreme(self, parts: Iterable[Signomial], kind: AtomKind) -> Signomial:
         """Maximum or minimum; parts that never are the extreme one are left out, nested ones written out."""
-        largest = kind is Kind.maximum
+        largest = kind is AtomKind.maximum
         flat: list[Signomial] = []
         for part in parts:
             flat += self._opened(part, kind)
@@ -463,7 +463,7 @@ class Algebra:
         low, high = self.range(self.minus(a, b))
         return bool((high <= 0).all() if largest else (low >= 0).all())
 
-    def _opened(self, a: Signomial, kind: Kind) -> list[Signomial]:
+    def _opened(self, a: Signomial, kind: AtomKind) -> list[Signomial]:
         """Parts of `monomial x maximum` as products, so that maxima do not nest."""
         if len(a.terms) != 1:
             return [a]
@@ -482,7 +482,7 @@ class Algebra:
             if all((c <= 0).all() for key, c in a.terms.items() if key):
                 return self.power(self.exponential(self.minus(ZERO, a)), -1.0)
             low, high = self.range(a)
-            return self.atom(Kind.exponential, (a,), np.exp(low), np.exp(high))
+            return self.atom(AtomKind.exponential, (a,), np.exp(low), np.exp(high))
 
     def logarithm(self, a: Signomial) -> Signomial | None:
         """`log a` of what is above 1 everywhere, as an atom, by its range alone where it may be 1; None where it may be less."""
@@ -491,12 +491,12 @@ class Algebra:
             return None
         if not (low > 1.0).all():
             return self.hull(np.log(low), np.log(high), (a,))
-        return self.atom(Kind.logarithm, (a,), np.log(low), np.log(high))
+        return self.atom(AtomKind.logarithm, (a,), np.log(low), np.log(high))
 
     def hull(self, low: np.ndarray, high: np.ndarray, of: Iterable[Signomial] = ()) -> Signomial:
         """Something of which only the range is known. **Arguments:** `of`: what it depends on."""
         shift = np.maximum(-low, 0.0)
-        result, of = self.atom(Kind.hull, (), low + shift, high + shift), tuple(of)
+        result, of = self.atom(AtomKind.hull, (), low + shift, high + shift), tuple(of)
         if of and all(self.is_narrow(each) for each in of):
             self.narrow.add(len(self.atoms) - 1)
         return self.minus(result, number(shift)) if shift.any() else result

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 
-class Status(enum.IntEnum):
+class SolveStatus(enum.IntEnum):
     """How the work on a programme ended."""
 
     solved = 1  # optimal within the tolerance
@@ -19,7 +19,7 @@ class Status(enum.IntEnum):
 
 
 @dataclass(frozen=True, eq=False)
-class Answers:
+class BatchResult:
     """What came out, problem by problem.
 
     `bound` is a lower bound on the optimum (infinite where there is no feasible point), reproduced from `y` and
@@ -30,18 +30,18 @@ class Answers:
     multipliers: np.ndarray  # (problem, group)
     objective: np.ndarray  # (problem,) c·y; infinite where infeasible
     bound: np.ndarray  # (problem,)
-    status: np.ndarray  # (problem,) int, of `Status`
+    status: np.ndarray  # (problem,) int, of `SolveStatus`
     iterations: np.ndarray  # (problem,) int
     residual: np.ndarray  # (problem,) largest of |projected gradient|, violation, |λ_k g_k|
 
     @staticmethod
-    def none(y: np.ndarray, multipliers: np.ndarray) -> Answers:
+    def none(y: np.ndarray, multipliers: np.ndarray) -> BatchResult:
         """Problems that nobody worked on, with points and multipliers that bound them."""
         count = len(y)
-        numbers = (np.full(count, np.inf), np.full(count, -np.inf), np.full(count, int(Status.dropped)))
-        return Answers(y.copy(), multipliers.copy(), *numbers, np.zeros(count, int), np.full(count, np.inf))
+        numbers = (np.full(count, np.inf), np.full(count, -np.inf), np.full(count, int(SolveStatus.dropped)))
+        return BatchResult(y.copy(), multipliers.copy(), *numbers, np.zeros(count, int), np.full(count, np.inf))
 
-    def put(self, rows: np.ndarray, answers: Answers) -> None:
+    def put(self, rows: np.ndarray, answers: BatchResult) -> None:
         """Answers of some problems in their places."""
         for each in fields(self):
             getattr(self, each.name)[rows] = getattr(answers, each.name)

@@ -18,10 +18,19 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import cho_solve
 
-from hwopt.convex.frames import STRUCTURES, Frame, frame_of
-from hwopt.convex.newton import RUNNING, Done, Given, State, begin, done_with, judged, stepped
-from hwopt.convex.options import INTERIOR_POINT, AcceleratorOptions, InteriorPointOptions
-from hwopt.convex.programme import Structure
+from hwopt.solver.gp.options import INTERIOR_POINT, AcceleratorOptions, InteriorPointOptions
+from hwopt.solver.gp.program import ProgramStructure
+from hwopt.solver.interior_point.newton import (
+    RUNNING,
+    FinishedProblems,
+    Iterate,
+    ProblemData,
+    finish,
+    initial_iterate,
+    newton_step,
+    residuals,
+)
+from hwopt.solver.interior_point.sparsity import STRUCTURES, SparsityFrame, frame_of
 
 Device: TypeAlias = Any
 """A device of JAX's, whose own name is a variable to type checkers."""
@@ -31,7 +40,7 @@ COPIES = 4
 
 
 class DenseCholesky(eqx.Module):
-    """Factors of Newton matrices, full ones; entries are numbered as by `hwopt.convex.sparse_cholesky`."""
+    """Factors of Newton matrices, full ones; entries are numbered as by `hwopt.solver.interior_point.factorization`."""
 
     entry: jax.Array  # (variable, variable) the number of each entry, symmetric; one past the last where there is none
     diagonal: jax.Array  # (variable,) numbers of the entries on the diagonal
@@ -73,7 +82,7 @@ class DeviceFrame(eqx.Module):
     factors: DenseCholesky
 
     def largest(self, terms: jax.Array) -> jax.Array:
-        """As `Frame.largest`."""
+        """As `SparsityFrame.largest`."""
         groups = self.straight.shape[0]
         if not self.soft_terms:
             return jnp.zeros((groups, terms.shape[1]))
@@ -82,7 +91,7 @@ class DeviceFrame(eqx.Module):
         return jnp.where(jnp.isneginf(found), 0.0, found)
 
 
-def _put(frame: Frame, device: Device) -> DeviceFrame:
+def _put(frame: SparsityFrame, device: Device) -> DeviceFrame:
     """A frame's tables on a device."""
     entry = np.where(frame.factors.entry >= 0, frame.factors.entry, frame.factors.entry.T)
     factors = DenseCholesky(np.where(entry >= 0, entry, frame.factors.entries), frame.factors.diagonal)  # pyright: ignore[reportArgumentType]
@@ -99,8 +108,8 @@ frame_on = lru_cache(maxsize=STRUCTURES)(_put)
 """The tables of a frame on a device, put there once."""
 
 
-def place_of(
-    structure: Structure, count: int, options: AcceleratorOptions = INTERIOR_POINT.accelerator
+def choose_device(
+    structure: ProgramStructure, count: int, options: AcceleratorOptions = INTERIOR_POINT.accelerator
 ) -> Device | None:
     """Where so many more programmes of a structure are best solved: None is the processor.
 
@@ -119,7 +128,7 @@ def _accelerator() -> Device | None:
     return found if found.platform in ("gpu", "cuda", "rocm") else None
 
 
-def bytes_of_a_slot(frame: Frame) -> int:
+def bytes_of_a_slot(frame: SparsityFrame) -> int:
     """Memory that a programme in work takes: its columns, products of slopes, and the Newton matrix with its factor."""
     variables, groups, terms = len(frame.variables), len(frame.groups), len(frame.group)
     columns = terms + frame.factors.entries + len(frame.left) + len(frame.slope_group) + 4 * groups + 4 * variables
@@ -127,7 +136,7 @@ def bytes_of_a_slot(frame: Frame) -> int:
 
 
 def slots_for(
-    frame: Frame, count: int, device: Device, options: AcceleratorOptions = INTERIOR_POINT.accelerator
+    frame: SparsityFrame, count: int, device: Device, options: AcceleratorOptions = INTERIOR_POINT.accelerator
 ) -> int:
     """Programmes in work at a time: a power of two, no more than there are nor than memory allows."""
     said = device.memory_stats() if device.platform != "cpu" else None
@@ -142,28 +151,30 @@ def _filled(count: int, options: AcceleratorOptions) -> int:
     return max(options.least_batch, 1 << (count - 1).bit_length())
 
 
-def worked(
+def solve_on_device(
     device: Device,
-    frame: Frame,
-    given: Given,
+    frame: SparsityFrame,
+    given: ProblemData,
     first: np.ndarray,
     waiting: np.ndarray,
     tolerance: float,
     iterations: int,
     options: InteriorPointOptions = INTERIOR_POINT,
-) -> Iterator[Done]:
+) -> Iterator[FinishedProblems]:
     """Programmes as they are done with: all at once. **Arguments:** as of the interior point's own."""
     if not len(waiting):
         return
     count = len(waiting)
     padded = np.concatenate([waiting, np.full(_filled(count, options.accelerator) - count, waiting[0])])
     with jax.enable_x64(True):
-        tables = jax.device_put((Given(*(each.take(padded, axis=-1) for each in given)), first[:, padded]), device)
+        tables = jax.device_put(
+            (ProblemData(*(each.take(padded, axis=-1) for each in given)), first[:, padded]), device
+        )
         slots = slots_for(frame, count, device, options.accelerator)
         done = jax.device_get(
             loop(frame_on(frame, device), *tables, count, tolerance, iterations, slots=slots, options=options)
         )
-    yield Done(*(each[..., :count] for each in done))._replace(number=waiting)
+    yield FinishedProblems(*(each[..., :count] for each in done))._replace(number=waiting)
 
 
 class _Slots(NamedTuple):
@@ -171,23 +182,23 @@ class _Slots(NamedTuple):
 
     number: jax.Array  # (slot,) which programme; `count` or more: none
     ahead: jax.Array  # () the next that waits
-    given: Given
-    state: State
+    given: ProblemData
+    state: Iterate
     idle: jax.Array  # (slot,) to be filled anew
-    answers: Done
+    answers: FinishedProblems
 
 
 @partial(jax.jit, static_argnames=("slots", "iterations", "options"))
 def loop(
     frame: DeviceFrame,
-    given: Given,
+    given: ProblemData,
     first: jax.Array,
     count: int,
     tolerance: float,
     iterations: int,
     slots: int,
     options: InteriorPointOptions = INTERIOR_POINT,
-) -> Done:
+) -> FinishedProblems:
     """What comes out of all programmes, in their order."""
     total = given.width.shape[1]
 
@@ -196,7 +207,7 @@ def loop(
         places = jnp.cumsum(now.idle) - 1 + now.ahead
         number = jnp.where(now.idle, jnp.minimum(places, total), now.number)
         more = _columns(given, number)
-        fresh = begin(frame, more, _columns(first, number), options)
+        fresh = initial_iterate(frame, more, _columns(first, number), options)
         pick = lambda new, old: jnp.where(now.idle, new, old)
         return now._replace(
             number=number, ahead=jnp.minimum(now.ahead + now.idle.sum(), total), idle=jnp.zeros_like(now.idle),
@@ -207,20 +218,20 @@ def loop(
         """Answers of programmes that are done, where they belong; those of an idle slot go nowhere."""
         at = jnp.where(done & (now.number < count), now.number, total)
         put = lambda table, new: table.at[..., at].set(new, mode="drop")
-        answers = jax.tree.map(put, now.answers, done_with(now.number, status, now.state))
+        answers = jax.tree.map(put, now.answers, finish(now.number, status, now.state))
         return now._replace(answers=answers, idle=done, number=jnp.where(done, total, now.number))
 
     def once(now: _Slots) -> _Slots:
         now = jax.lax.cond(now.idle.any() & (now.ahead < count), filled, lambda same: same, now)
-        verdict, state = judged(frame, now.given, now.state, tolerance)
+        verdict, state = residuals(frame, now.given, now.state, tolerance)
         done = (verdict.status != RUNNING) | (state.iteration >= iterations)
         now = written(now._replace(state=state), verdict.status, done)
-        return now._replace(state=stepped(frame, now.given, state, verdict, tolerance, options))
+        return now._replace(state=newton_step(frame, now.given, state, verdict, tolerance, options))
 
     number = jnp.arange(slots)
     mine = _columns(given, number)
-    state = begin(frame, mine, _columns(first, number), options)
-    empty = done_with(number, jnp.full(slots, RUNNING), state)
+    state = initial_iterate(frame, mine, _columns(first, number), options)
+    empty = finish(number, jnp.full(slots, RUNNING), state)
     answers = jax.tree.map(lambda each: jnp.zeros((*each.shape[:-1], total), each.dtype), empty)
     begun = _Slots(number, jnp.asarray(slots), mine, state, jnp.zeros(slots, bool), answers)
     return jax.lax.while_loop(lambda now: (now.number < count).any() | (now.ahead < count), once, begun).answers
