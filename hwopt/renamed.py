@@ -30,6 +30,8 @@ MODULES: dict[str, str] = {
     "hwopt.convex.sparse_cholesky": "hwopt.solver.interior_point.factorization",
     "hwopt.convex.supports": "hwopt.solver.gp.outer_linearization",
     "hwopt.convex.tangents": "hwopt.solver.gp.condensation",
+    "hwopt.integers.completion": "hwopt.integers.sampling",
+    "hwopt.integers.relaxation": "hwopt.solver.gp.integer_relaxation",
     "hwopt.jaxprs": "hwopt.trace",
     "hwopt.jaxprs.cheaper": "hwopt.trace.simplify",
     "hwopt.jaxprs.compiler": "hwopt.trace.compiler_options",

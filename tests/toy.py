@@ -25,7 +25,7 @@ from hwopt import registry
 from hwopt.design import lattices
 from hwopt.design.problem import Problem
 from hwopt.design.variables import KNOWN, Ranges
-from hwopt.integers.relations import Product
+from hwopt.integers.relations import ProductLimit
 from hwopt.integers.system import Role, System, integer
 from hwopt.model import estimate, work
 from hwopt.model.cost import Spending
@@ -93,7 +93,7 @@ def integers(ranges: Ranges) -> System:
             integer("tp", ranges.of("tp"), among=DEGREES, role=Role.root),
             integer("dp", (1, ranges.of("chips")[1]), fills=True),
         ),
-        (Product(("tp", "dp"), (), *ranges.of("chips"), name="chips", follows="dp"),),
+        (ProductLimit(("tp", "dp"), (), *ranges.of("chips"), name="chips", follows="dp"),),
     )
 
 

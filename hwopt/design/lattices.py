@@ -38,8 +38,8 @@ from hwopt.design.plan_lattice import (
 from hwopt.design.problem import Problem
 from hwopt.design.variables import SERVE, Ranges, Variable, count_of
 from hwopt.integers.enumeration import divisors
-from hwopt.integers.relations import Allowed, Limit, Lookup, Relation, at_least, at_most
-from hwopt.integers.system import Integer, Kink, Piece, Role, System, integer
+from hwopt.integers.relations import AllowedRange, DerivedColumns, Limit, Relation, at_least, at_most
+from hwopt.integers.system import Integer, ModelKink, RangePiece, Role, System, integer
 from hwopt.model.serving.tails import PERCENTILES
 from hwopt.plan import stage_layers
 from hwopt.stack import Stack
@@ -122,7 +122,7 @@ def _training_system(ranges: Ranges) -> System:
     of, sites = ranges.of, count_of(cluster.sites.count)
     experts = max(count_of(run.model.experts), 1)
     layers = None if ranges.frees("layers") else count_of(run.model.layers)
-    chunks = most_chunks(run.model) if layers else Allowed(("layers",), lambda x: x["layers"] + 2.0)
+    chunks = most_chunks(run.model) if layers else AllowedRange(("layers",), lambda x: x["layers"] + 2.0)
     degrees = named("tp", "cp", "pp", "dp", "ep", "micro_batch", "micro_batches", "virtual_stages", "zero", "groups")
     batch, domain = of("global_batch_sequences"), of("scale_up_domain")
     sizes = training_sizes(run, degrees, sites, chips=of("chips"), batch=batch, domain=domain, chunks=chunks)
@@ -147,7 +147,9 @@ def _training_system(ranges: Ranges) -> System:
         *machine_integers(ranges),
     )
     stages = ("pp", "virtual_stages") if layers else ("layers", "pp", "virtual_stages")
-    lookup = Lookup(("fullest_stage", "last_stage"), stages, partial(stage_layers, layers) if layers else stage_layers)
+    lookup = DerivedColumns(
+        ("fullest_stage", "last_stage"), stages, partial(stage_layers, layers) if layers else stage_layers
+    )
     pieces, cut = _pieces(ranges), size_pieces(ranges)
     coordinates += tuple(Integer(each.name, 1, len(each.edges) - 1, role=Role.root) for each in pieces)
     coordinates += tuple(piece_integer(each) for each in cut)
@@ -157,7 +159,7 @@ def _training_system(ranges: Ranges) -> System:
     )
 
 
-def _domain_kinks(ranges: Ranges, *ranks: str) -> tuple[Kink, ...]:
+def _domain_kinks(ranges: Ranges, *ranks: str) -> tuple[ModelKink, ...]:
     """Where a domain, `tp` times `groups`, just holds what one level of switches joins, or a group of `ranks`, tensor-parallel
     ones counted (`ep`) or not (`cp`); and where a rack just holds a domain.
     """
@@ -165,9 +167,9 @@ def _domain_kinks(ranges: Ranges, *ranks: str) -> tuple[Kink, ...]:
     if least == most:
         return ()
     level = float(ranges.template.cluster.network.level_chips)
-    held = {"cp": Kink("groups", ("cp",)), "ep": Kink("groups", ("ep",), ("tp",))}
-    racks = (Kink("chips_per_rack", ("tp", "groups")),) if ranges.in_parts else ()
-    return (Kink("groups", (), ("tp",), level, below=True), *(held[name] for name in ranks), *racks)
+    held = {"cp": ModelKink("groups", ("cp",)), "ep": ModelKink("groups", ("ep",), ("tp",))}
+    racks = (ModelKink("chips_per_rack", ("tp", "groups")),) if ranges.in_parts else ()
+    return (ModelKink("groups", (), ("tp",), level, below=True), *(held[name] for name in ranks), *racks)
 
 
 def _tensor_degrees(ranges: Ranges, prefix: str = "") -> list[int]:
@@ -189,12 +191,12 @@ def _tensor_degrees(ranges: Ranges, prefix: str = "") -> list[int]:
     return [t for t in degrees if t == 1 or sequence % (t * count_of(group.cp)) == 0]
 
 
-def _pieces(ranges: Ranges) -> tuple[Piece, ...]:
+def _pieces(ranges: Ranges) -> tuple[RangePiece, ...]:
     """Tokens below and above those that there are: beyond, a run sees some of them again."""
     if not ranges.frees("tokens"):
         return ()
     (low, high), unique = ranges.of("tokens"), float(ranges.template.workload.unique_tokens)
-    return (Piece("tokens", (low, unique, high)),) if low < unique < high else ()
+    return (RangePiece("tokens", (low, unique, high)),) if low < unique < high else ()
 
 
 _TRAINING_WORDS = {
@@ -243,8 +245,8 @@ def _serving_system(ranges: Ranges, tails: bool = False) -> System:
     layers, experts = count_of(model.layers), max(count_of(model.experts), 1)
     coordinates: list[Integer] = []
     relations: list[Relation] = []
-    lookups: list[Lookup] = []
-    pieces: tuple[Piece, ...] = ()
+    lookups: list[DerivedColumns] = []
+    pieces: tuple[RangePiece, ...] = ()
     stages_of = partial(stage_layers, layers, virtual_stages=1.0)
     for group in groups:
         g, (batches, cost) = p + group, ({}, 0.1) if group else (_SEQUENCES, 0.02)
@@ -266,7 +268,7 @@ def _serving_system(ranges: Ranges, tails: bool = False) -> System:
         names = named("tp", "ep", "pp", "batch", "cache_split", prefix=g) | {"dp": g + "replicas"}
         sizes = serving_sizes(service, stacks[group], names)
         relations += plan_relations(sizes, "chunks", "experts")
-        lookups.append(Lookup((g + "fullest_stage", g + "last_stage"), (g + "pp",), stages_of))
+        lookups.append(DerivedColumns((g + "fullest_stage", g + "last_stage"), (g + "pp",), stages_of))
         if ranges.frees(group + "expert_slots"):
             coordinates.append(integer(g + "expert_slots", of(group + "expert_slots")))
             held = g + "ep", g + "expert_slots"
@@ -299,7 +301,7 @@ def _held(stack: Stack, experts: int, ep: str) -> Limit:
     """Most experts that a group of ranks holds: each once, or as many copies as it takes to fill its slots."""
     if not float(stack.redundant_experts):
         return float(experts)
-    return Allowed((ep,), lambda x: x[ep] + (experts - 1.0))
+    return AllowedRange((ep,), lambda x: x[ep] + (experts - 1.0))
 
 
 _SERVING_WORDS = {

@@ -7,8 +7,8 @@ whole racks.
 from collections.abc import Sequence
 
 from hwopt.design.variables import Ranges, count_of
-from hwopt.integers.relations import Divides, Nested, Product, Relation
-from hwopt.integers.system import Integer, Piece, integer
+from hwopt.integers.relations import Divides, Nested, ProductLimit, Relation
+from hwopt.integers.system import Integer, RangePiece, integer
 
 _PSEUDO_COST = 0.004
 """What a bound is expected to gain where parts of a server are split (tried: 0.05 takes twice the programmes)."""
@@ -75,7 +75,9 @@ def machine_relations(ranges: Ranges) -> list[Relation]:
     if _chooses_units(ranges):
         ends = ranges.of("enabled_fraction")
         units = [
-            Product((_ENABLED,), (), *ends, coefficient=1.0 / _units(ranges), name="enabled_fraction", follows=_ENABLED)
+            ProductLimit(
+                (_ENABLED,), (), *ends, coefficient=1.0 / _units(ranges), name="enabled_fraction", follows=_ENABLED
+            )
         ]
     least, most = ranges.of("scale_up_domain")
     if not ranges.in_parts or least == most:
@@ -109,30 +111,30 @@ PIECES = 128
 _SIZES = ("compute_area_m2", "sram_bytes")
 
 
-def size_pieces(ranges: Ranges) -> tuple[Piece, ...]:
+def size_pieces(ranges: Ranges) -> tuple[RangePiece, ...]:
     """The areas that a question decides, in pieces of equal ratio."""
     free = [name for name in _SIZES if ranges.frees(name) and ranges.of(name)[0] < ranges.of(name)[1]]
     return tuple(_pieces(name, ranges.of(name), PIECES) for name in free)
 
 
-def _pieces(name: str, ends: tuple[float, float], count: int) -> Piece:
+def _pieces(name: str, ends: tuple[float, float], count: int) -> RangePiece:
     """A range in pieces of equal ratio."""
     low, high = ends
-    return Piece(name, (*(low * (high / low) ** (i / count) for i in range(count)), high))
+    return RangePiece(name, (*(low * (high / low) ** (i / count) for i in range(count)), high))
 
 
 CLOCK_PIECES = 256
 """Pieces in which the clock is taken where percentiles are limited: a proof knows these by their ends alone."""
 
 
-def clock_pieces(ranges: Ranges) -> tuple[Piece, ...]:
+def clock_pieces(ranges: Ranges) -> tuple[RangePiece, ...]:
     """The clock, where it is free, in pieces of equal ratio."""
     low, high = ranges.of("clock_ratio")
     free = ranges.frees("clock_ratio") and low < high
     return (_pieces(ranges.name("clock_ratio"), (low, high), CLOCK_PIECES),) if free else ()
 
 
-def piece_integer(piece: Piece) -> Integer:
+def piece_integer(piece: RangePiece) -> Integer:
     """The coordinate of a size in pieces."""
     return Integer(piece.name, 1, len(piece.edges) - 1, pseudo_cost=_PSEUDO_COST)
 

@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 from hwopt.design.variables import KNOWN, Ranges, Variable, count_of
-from hwopt.integers.relations import Divides, Product, Relation
+from hwopt.integers.relations import Divides, ProductLimit, Relation
 from hwopt.integers.system import Integer, integer
 from hwopt.workload.transformer import Transformer
 
@@ -57,7 +57,7 @@ def shape_relations(ranges: Ranges) -> list[Relation]:
     (least, most), layers = ranges.of("hidden"), ranges.of("layers")
     free = least < most and layers[0] < layers[1]  # a shape that is asked for may be any
     return [
-        Product((_STEPS,), (), least, most, coefficient=step, name="hidden", follows=_STEPS),
+        ProductLimit((_STEPS,), (), least, most, coefficient=step, name="hidden", follows=_STEPS),
         Divides(("tp",), (_STEPS,), multiple=heads),
-        *([Product((_STEPS,), ("layers",), *ASPECTS, coefficient=step)] if free else []),
+        *([ProductLimit((_STEPS,), ("layers",), *ASPECTS, coefficient=step)] if free else []),
     ]

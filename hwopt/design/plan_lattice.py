@@ -9,8 +9,17 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from hwopt.design.variables import count_of
-from hwopt.integers.enumeration import divisors, enumerated
-from hwopt.integers.relations import Divides, Limit, Product, Relation, When, at_least, at_most, equal
+from hwopt.integers.enumeration import divisors, enumerate_points
+from hwopt.integers.relations import (
+    ConditionalRelation,
+    Divides,
+    Limit,
+    ProductLimit,
+    Relation,
+    at_least,
+    at_most,
+    equal,
+)
 from hwopt.integers.system import System, integer
 from hwopt.stack import Stack
 from hwopt.workload.operators import most_chunks
@@ -72,23 +81,23 @@ class Sizes(NamedTuple):
         """The coordinates of some degrees."""
         return tuple(self.degrees[name] for name in degrees if name in self.degrees)
 
-    def when(self, degree: str, then: Iterable[Product | Divides]) -> list[Relation]:
+    def when(self, degree: str, then: Iterable[ProductLimit | Divides]) -> list[Relation]:
         """Relations in force where a degree is 2 or more."""
-        return [When(self.degrees[degree], 2, each) for each in then]
+        return [ConditionalRelation(self.degrees[degree], 2, each) for each in then]
 
 
 RELATIONS: Mapping[str, Callable[[Sizes], Sequence[Relation]]] = {
     # Every chip has work.
-    "chips": lambda x: [Product(x.of("tp", "cp", "pp", "dp"), (), *x.chips, name="chips", follows="dp")],
+    "chips": lambda x: [ProductLimit(x.of("tp", "cp", "pp", "dp"), (), *x.chips, name="chips", follows="dp")],
     # Every replica has as many micro-batches.
     "batch": lambda x: [
-        Product(x.of("dp", "micro_batch", "micro_batches"), (), *x.batch,
+        ProductLimit(x.of("dp", "micro_batch", "micro_batches"), (), *x.batch,
                 name="global_batch_sequences", follows="micro_batches")
     ],
     # Every stage of every replica holds as many sequences.
-    "held": lambda x: [Product(x.of("dp", "pp", "batch"), (), *x.batch)],
+    "held": lambda x: [ProductLimit(x.of("dp", "pp", "batch"), (), *x.batch)],
     # A domain holds whole tensor parallel groups.
-    "domain": lambda x: [Product(x.of("tp", "groups"), (), *x.domain, name="scale_up_domain", follows="groups")],
+    "domain": lambda x: [ProductLimit(x.of("tp", "groups"), (), *x.domain, name="scale_up_domain", follows="groups")],
     # No chunk is empty.
     "chunks": lambda x: [at_most(x.of("pp", "virtual_stages"), x.chunks)],
     # One stage has nothing to interleave.
@@ -170,5 +179,5 @@ def plan_lattice(values: Mapping[str, Sequence[int]], relations: Iterable[Relati
 
 def plan_points(values: Mapping[str, Sequence[int]], relations: Iterable[Relation]) -> list[dict[str, int]]:
     """Return all points of a small lattice by coordinate, as `plan_lattice` declares it; the last coordinate runs fastest."""
-    rows = enumerated(plan_lattice(values, relations))
+    rows = enumerate_points(plan_lattice(values, relations))
     return [dict(zip(rows, map(int, each), strict=True)) for each in zip(*rows.values(), strict=True)]

@@ -38,6 +38,6 @@ class Boxes:
         return Boxes(points, points)
 
 
-def joined(boxes: Sequence[Boxes]) -> Boxes:
+def joined_boxes(boxes: Sequence[Boxes]) -> Boxes:
     """All of them in one."""
     return Boxes(np.concatenate([b.low for b in boxes]), np.concatenate([b.high for b in boxes]))

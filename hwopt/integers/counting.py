@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hwopt.integers.boxes import Boxes
-from hwopt.integers.relations import Divides, Nested, Relation, When, inward
+from hwopt.integers.relations import ConditionalRelation, Divides, Nested, Relation, inward
 from hwopt.integers.system import Integer, Role, System
 
 _SLICE = 20_000
@@ -19,7 +19,7 @@ _GRID = 400_000
 """Points of the shared coordinates that are looked at in one go: what a processor's cache holds takes half the time."""
 
 
-class Count(NamedTuple):
+class PointCount(NamedTuple):
     """Points that a system has: these, or, where counting was given up, at least these; as text it says which."""
 
     points: float
@@ -29,7 +29,7 @@ class Count(NamedTuple):
         return f"{self.points:,.0f}" if self.complete else f"at least {self.points:,.0f}"
 
 
-def count(system: System, effort: float = math.inf) -> Count:
+def count(system: System, effort: float = math.inf) -> PointCount:
     """Valid points of a system.
 
     Conditions are resolved into cases; in each, values of the coordinates that keep the others apart are gone through, and
@@ -45,19 +45,19 @@ def count(system: System, effort: float = math.inf) -> Count:
             for found, cost in _counts(case, boxes[i : i + 1]):
                 points, spent = points + found, spent + cost
                 if spent > effort:
-                    return Count(points, complete=False)
-    return Count(points, complete=True)
+                    return PointCount(points, complete=False)
+    return PointCount(points, complete=True)
 
 
 def _cases(system: System) -> Iterator[System]:
     """Systems without conditions that share out the points of one with."""
-    conditions = sorted({(r.name, r.least) for r in system.relations if isinstance(r, When)})
+    conditions = sorted({(r.name, r.least) for r in system.relations if isinstance(r, ConditionalRelation)})
     for above in itertools.product((False, True), repeat=len(conditions)):
         forced = dict(zip(conditions, above, strict=True))
         relations: list[Relation] = []
         ends = {each.name: each.ends for each in system.coordinates}
         for relation in system.relations:
-            if not isinstance(relation, When):
+            if not isinstance(relation, ConditionalRelation):
                 relations.append(relation)
             elif forced[relation.name, relation.least]:
                 relations.append(relation.then)

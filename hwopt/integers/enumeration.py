@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from hwopt.errors import UserError
-from hwopt.integers.relations import LARGEST, Product
+from hwopt.integers.relations import LARGEST, ProductLimit
 from hwopt.integers.system import Integer, System
 
 
@@ -15,7 +15,7 @@ def divisors(number: int) -> list[int]:
     return sorted({*small, *(number // i for i in small)})
 
 
-def enumerated(system: System, most: float = np.inf, too_many: str = "") -> dict[str, np.ndarray]:
+def enumerate_points(system: System, most: float = np.inf, too_many: str = "") -> dict[str, np.ndarray]:
     """All valid points, columns of 32-bit integers by coordinate; the last coordinate runs fastest.
 
     **Raises:** `UserError` with the text `too_many` where there are more than `most`.
@@ -52,7 +52,7 @@ def _candidates(
     with np.errstate(all="ignore"):
         least, most = system.bounds(each.name, lows, highs)
         for relation in met:
-            if isinstance(relation, Product) and relation.is_fixed and each.name in relation.factors:
+            if isinstance(relation, ProductLimit) and relation.is_fixed and each.name in relation.factors:
                 quotient = np.full(count, relation.high) / relation.coefficient
                 for name in (factor for factor in relation.factors if factor in rows):
                     quotient = quotient / rows[name]

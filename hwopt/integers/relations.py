@@ -37,7 +37,7 @@ LARGEST = 10**15
 
 
 @dataclass(frozen=True)
-class Allowed:
+class AllowedRange:
     """A limit that other coordinates set: `function` of columns, which must grow with each of `of`."""
 
     of: tuple[str, ...]
@@ -47,7 +47,7 @@ class Allowed:
         return self.function(columns)
 
 
-Limit = float | Allowed
+Limit = float | AllowedRange
 """A number, or what other coordinates allow."""
 
 
@@ -81,13 +81,13 @@ class Relation(ABC):
         (0: the columns are integers, exactly).
         """
 
-    def monomials(self) -> tuple[Product, ...]:
+    def monomials(self) -> tuple[ProductLimit, ...]:
         """What of it is a product within limits, wherever it is in force: what a convex relaxation keeps."""
         return ()
 
 
 @dataclass(frozen=True)
-class Product(Relation):
+class ProductLimit(Relation):
     """`low <= coefficient x prod(factors) / prod(over) <= high`.
 
     **Arguments:** `name` of the quantity that it is, where it is one; `follows`: the factor that a wanted value of that
@@ -108,7 +108,10 @@ class Product(Relation):
 
     @cached_property
     def needs(self) -> tuple[str, ...]:
-        return (*self.names, *(name for end in (self.low, self.high) if isinstance(end, Allowed) for name in end.of))
+        return (
+            *self.names,
+            *(name for end in (self.low, self.high) if isinstance(end, AllowedRange) for name in end.of),
+        )
 
     @property
     def is_fixed(self) -> bool:
@@ -129,14 +132,14 @@ class Product(Relation):
 
     def ends(self, columns: Columns) -> tuple[Any, Any]:
         """Its limits."""
-        low, high = (end(columns) if isinstance(end, Allowed) else end for end in (self.low, self.high))
+        low, high = (end(columns) if isinstance(end, AllowedRange) else end for end in (self.low, self.high))
         return low, high
 
     def bounds(self, name: str, low: Columns, high: Columns) -> tuple[Any, Any]:
         least, most = self.ends(low)[0], self.ends(high)[1]
         smallest, largest = self.range(low, high, name)
-        from_below = isinstance(self.low, Allowed) or least > 0.0
-        from_above = isinstance(self.high, Allowed) or most < math.inf
+        from_below = isinstance(self.low, AllowedRange) or least > 0.0
+        from_above = isinstance(self.high, AllowedRange) or most < math.inf
         if name in self.factors:
             return least / largest if from_below else 0.0, most / smallest if from_above else math.inf
         return smallest / most if from_above else 0.0, largest / least if from_below else math.inf
@@ -150,7 +153,7 @@ class Product(Relation):
         smallest, largest = self.range(low, high)
         return (largest < self.ends(low)[0] * (1.0 - SLIP)) | (smallest > self.ends(high)[1] * (1.0 + SLIP))
 
-    def monomials(self) -> tuple[Product, ...]:
+    def monomials(self) -> tuple[ProductLimit, ...]:
         return (self,)
 
 
@@ -159,19 +162,19 @@ def inward(least: Any, most: Any, step: Any = 1.0) -> tuple[Any, Any]:
     return np.ceil(least / step * (1.0 - SLIP)), np.floor(np.minimum(most, LARGEST) / step * (1.0 + SLIP))
 
 
-def at_most(factors: Sequence[str], high: Limit, over: Sequence[str] = ()) -> Product:
+def at_most(factors: Sequence[str], high: Limit, over: Sequence[str] = ()) -> ProductLimit:
     """A product, or a quotient of products, with an upper limit."""
-    return Product(tuple(factors), tuple(over), high=high)
+    return ProductLimit(tuple(factors), tuple(over), high=high)
 
 
-def at_least(factors: Sequence[str], low: Limit, over: Sequence[str] = ()) -> Product:
+def at_least(factors: Sequence[str], low: Limit, over: Sequence[str] = ()) -> ProductLimit:
     """A product, or a quotient of products, with a lower limit."""
-    return Product(tuple(factors), tuple(over), low=low)
+    return ProductLimit(tuple(factors), tuple(over), low=low)
 
 
-def equal(factors: Sequence[str], over: Sequence[str]) -> Product:
+def equal(factors: Sequence[str], over: Sequence[str]) -> ProductLimit:
     """Two products that are the same."""
-    return Product(tuple(factors), tuple(over), low=1.0, high=1.0)
+    return ProductLimit(tuple(factors), tuple(over), low=1.0, high=1.0)
 
 
 @dataclass(frozen=True)
@@ -193,9 +196,9 @@ class Divides(Relation):
         return (*self.divisor, *self.dividend)
 
     @cached_property
-    def _bound(self) -> Product:
+    def _bound(self) -> ProductLimit:
         """What divides is no larger."""
-        return Product(self.divisor, self.dividend, high=1.0, coefficient=self.constant / self.multiple)
+        return ProductLimit(self.divisor, self.dividend, high=1.0, coefficient=self.constant / self.multiple)
 
     def bounds(self, name: str, low: Columns, high: Columns) -> tuple[Any, Any]:
         return self._bound.bounds(name, low, high)
@@ -234,7 +237,7 @@ class Divides(Relation):
             return np.mod(dividend, divisor) == 0.0
         return near_integer(dividend / divisor, slip, slack)
 
-    def monomials(self) -> tuple[Product, ...]:
+    def monomials(self) -> tuple[ProductLimit, ...]:
         return (self._bound,)
 
     def impossible(self, low: Columns, high: Columns) -> Any:
@@ -337,12 +340,12 @@ def _nested(one: Any, other: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class When(Relation):
+class ConditionalRelation(Relation):
     """A product's limits, or what divides what, in force where a coordinate is `least` or more."""
 
     name: str
     least: int
-    then: Product | Divides
+    then: ProductLimit | Divides
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -370,7 +373,7 @@ class When(Relation):
 
 
 @dataclass(frozen=True)
-class Lookup:
+class DerivedColumns:
     """Numbers that follow from coordinates: `names` are what `function` makes of the columns `of`, elementwise."""
 
     names: tuple[str, ...]

@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from hwopt.integers.boxes import Boxes, joined
+from hwopt.integers.boxes import Boxes, joined_boxes
 from hwopt.integers.relations import (
     LARGEST,
     SLIP,
     Columns,
+    ConditionalRelation,
+    DerivedColumns,
     Divides,
-    Lookup,
-    Product,
+    ProductLimit,
     Relation,
-    When,
     inward,
     product,
 )
@@ -82,7 +82,7 @@ def integer(name: str, ends: tuple[float, float], **settings: Any) -> Integer:
 
 
 @dataclass(frozen=True)
-class Piece:
+class RangePiece:
     """A continuous variable whose range is taken in pieces, where a model has another form in each.
 
     Its coordinate, of the same name with `_piece` behind, counts the pieces from 1.
@@ -101,7 +101,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Kink:
+class ModelKink:
     """A value of a coordinate, `coefficient x prod(factors) / prod(over)`, up to which a model has one form and from which on
     another: what costs nothing on one side of it cannot be told from what does in a box that holds both.
     """
@@ -128,9 +128,9 @@ class System:
 
     coordinates: tuple[Integer, ...]
     relations: tuple[Relation, ...]
-    lookups: tuple[Lookup, ...] = ()
-    pieces: tuple[Piece, ...] = ()
-    kinks: tuple[Kink, ...] = ()
+    lookups: tuple[DerivedColumns, ...] = ()
+    pieces: tuple[RangePiece, ...] = ()
+    kinks: tuple[ModelKink, ...] = ()
 
     def __post_init__(self) -> None:
         for relation in self.relations:
@@ -163,9 +163,9 @@ class System:
         return {}
 
     @cached_property
-    def quantities(self) -> dict[str, Product]:
+    def quantities(self) -> dict[str, ProductLimit]:
         """Products with a name of their own."""
-        return {r.name: r for r in self.relations if isinstance(r, Product) and r.name}
+        return {r.name: r for r in self.relations if isinstance(r, ProductLimit) and r.name}
 
     def column(self, boxes: Boxes, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Both ends of a coordinate."""
@@ -202,13 +202,15 @@ class System:
         return [each.name for each in self.coordinates if each.role is not Role.root]
 
     @cached_property
-    def stepped(self) -> dict[str, list[tuple[Divides, When | None]]]:
+    def stepped(self) -> dict[str, list[tuple[Divides, ConditionalRelation | None]]]:
         """What divides a product with a coordinate, which moves in steps for it, and from where on it does, None where always;
         roots are points from the start.
         """
         always = [(each, None) for each in self.relations if isinstance(each, Divides)]
         later = [
-            (each.then, each) for each in self.relations if isinstance(each, When) and isinstance(each.then, Divides)
+            (each.then, each)
+            for each in self.relations
+            if isinstance(each, ConditionalRelation) and isinstance(each.then, Divides)
         ]
         pairs = [*always, *later]
         steps = {name: [pair for pair in pairs if name in pair[0].dividend] for name in self._free}
@@ -312,7 +314,7 @@ class System:
             piece.low[rows, columns], piece.high[rows, columns] = first, last
             pieces.append(piece)
             first = last + 1  # beyond the end where nothing is left: an empty box, which is left out
-        tight, left = self.propagate(joined(pieces))
+        tight, left = self.propagate(joined_boxes(pieces))
         return tight, left % len(boxes)
 
     def _kinks(self, boxes: Boxes, columns: np.ndarray, middle: np.ndarray) -> np.ndarray:

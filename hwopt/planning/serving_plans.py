@@ -14,8 +14,8 @@ from hwopt.design.serving_layouts import LAYOUTS
 from hwopt.design.variables import count_of
 from hwopt.errors import UserError
 from hwopt.hardware.cluster import Cluster
-from hwopt.integers.enumeration import divisors, enumerated
-from hwopt.integers.relations import Allowed, Relation, When, at_least, at_most
+from hwopt.integers.enumeration import divisors, enumerate_points
+from hwopt.integers.relations import AllowedRange, ConditionalRelation, Relation, at_least, at_most
 from hwopt.integers.system import System
 from hwopt.model.serving import cache
 from hwopt.plan import Disaggregated, Plan, ServingLayout, stage_layers
@@ -78,7 +78,7 @@ def serving_plan_system(service: Service, cluster: Cluster, chips: int, batch: i
     sizes = serving_sizes(service, cluster.stack, named(*values), chips=(chips, chips), batch=(batch or 1, batch or 1))
     relations = [
         *plan_relations(sizes, "chips", "chunks", "expert_tp", "experts", *(["held"] if batch is not None else [])),
-        at_most(("batch",), Allowed(("tp", "pp", *(["cache_split"] if split else [])), most)),
+        at_most(("batch",), AllowedRange(("tp", "pp", *(["cache_split"] if split else [])), most)),
         at_most(("layout",), 1.0, over=("dp",)),
         *further_relations,
     ]
@@ -103,10 +103,13 @@ def layout_integers(service: Service, stack: Stack, chips: int) -> tuple[dict[st
     relations: list[Relation] = []
     if has["redundant_experts"] and experts and chips > 1:
         values["slots"] = range(1, 3)
-        relations += [at_most(("slots",), 1.0, over=("ep",)), When("slots", 2, at_most(("ep",), float(experts)))]
+        relations += [
+            at_most(("slots",), 1.0, over=("ep",)),
+            ConditionalRelation("slots", 2, at_most(("ep",), float(experts))),
+        ]
     if has["two_batches"] and experts and chips > 1:
         values["halves"] = range(1, 3)
-        relations += [When("halves", 2, at_least((name,), 2.0)) for name in ("ep", "batch")]
+        relations += [ConditionalRelation("halves", 2, at_least((name,), 2.0)) for name in ("ep", "batch")]
     most = max(cache_copies(model, each) for each in tensor_degrees(model) if chips % each == 0)
     if has["cache_split"] and float(service.decodes) and most > 1:
         values["cache_split"] = range(1, most + 1)
@@ -162,7 +165,7 @@ def serving_plans(service: Service, cluster: Cluster, chips: int | None = None, 
     total, layers = count_of(cluster.chips) if chips is None else chips, count_of(service.model.layers)
 
     too_many = f"more than {MOST_PLANS:,} plans serve on {total:,} chips: give one with --plan"
-    rows = enumerated(serving_plan_system(service, cluster, total, batch), MOST_PLANS, too_many)
+    rows = enumerate_points(serving_plan_system(service, cluster, total, batch), MOST_PLANS, too_many)
     if not len(rows["tp"]):
         raise UserError(
             f"no plan serves {batch:,} sequences at a time on {total:,} chips: no replicas x stages x batch is that number and fits"

@@ -19,7 +19,7 @@ from hwopt.design.variables import count_of
 from hwopt.errors import UserError, suggest
 from hwopt.hardware.cluster import Cluster
 from hwopt.hardware.peripherals import NO_POOL_BYTES
-from hwopt.integers.enumeration import divisors, enumerated
+from hwopt.integers.enumeration import divisors, enumerate_points
 from hwopt.integers.system import System
 from hwopt.plan import OFFLOADED, Plan, stage_layers
 from hwopt.planning.plan_table import MOST_PLANS, PlanTable
@@ -79,7 +79,7 @@ def training_plans(run: TrainingRun, cluster: Cluster, common: Mapping[str, floa
         f"more than {MOST_PLANS:,} plans split {chips:,} chips and a batch of {batch:,} sequences: choose a batch or "
         "a number of chips with fewer factors, or give a plan with --plan to hwopt estimate"
     )
-    rows = enumerated(training_plan_system(run, cluster, alike.keys()), MOST_PLANS, too_many)
+    rows = enumerate_points(training_plan_system(run, cluster, alike.keys()), MOST_PLANS, too_many)
     if not len(rows["tp"]):
         raise UserError(
             f"no plan divides {chips:,} chips, {count_of(run.model.heads)} heads and a global batch of {batch:,} sequences: "

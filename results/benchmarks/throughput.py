@@ -29,10 +29,10 @@ from hwopt.design.lattices import lattice_of
 from hwopt.design.problem import Form, Problem, Values, evaluate
 from hwopt.integers.boxes import Boxes
 from hwopt.integers.enumeration import divisors
-from hwopt.integers.relaxation import ends_of
 from hwopt.integers.system import System
 from hwopt.solver.gp import certificate
 from hwopt.solver.gp.canonical import ConvexProgram
+from hwopt.solver.gp.integer_relaxation import quantity_ranges
 from hwopt.solver.gp.signomial import Algebra, number
 from hwopt.solver.interior_point.batch import solve
 from hwopt.solver.interior_point.elastic import infeasible
@@ -179,7 +179,9 @@ def read_and_solved(made: Instances) -> Solved:
     """The way of `hwopt.solver.search.bounding.bound_nodes`, with a template and budgets for each instance."""
     times, cpu = [time.perf_counter()], time.process_time()
     algebra = Algebra()
-    values, ties = free_values(made.problem, made.lattice, algebra, ends_of(made.lattice, Boxes.of_points(made.points)))
+    values, ties = free_values(
+        made.problem, made.lattice, algebra, quantity_ranges(made.lattice, Boxes.of_points(made.points))
+    )
     shares = {b.name: number(made.limits[:, i] / b.limit) for i, b in enumerate(made.problem.budgets)}
     canonical = canonicalize(made.problem, algebra, values, shares, template=made.template())
     programme = canonical.draft(ties).programme(len(made))

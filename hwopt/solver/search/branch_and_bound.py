@@ -15,7 +15,7 @@ import numpy as np
 
 from hwopt import processes
 from hwopt.design.exact import ExactModel
-from hwopt.integers.boxes import Boxes, joined
+from hwopt.integers.boxes import Boxes, joined_boxes
 from hwopt.solver.deadline import Deadline
 from hwopt.solver.options import SEARCH, HeuristicOptions
 from hwopt.solver.search import bounding
@@ -156,7 +156,7 @@ def rounds(
         tight, rows = work.tightened(now)
         points = tight.points
         split = work.split(tight[~points])
-        boxes = joined([split.pieces, tight[points]])
+        boxes = joined_boxes([split.pieces, tight[points]])
         rows = np.concatenate([rows[~points][split.parents], rows[points]])
         inherited = now.bounds[rows]
     result.open_boxes, result.complete = 0, True
@@ -280,5 +280,5 @@ def _spread(work: SearchState, boxes: Boxes) -> Boxes:
     """Boxes split until there are enough to fill a batch."""
     while 0 < len(boxes) < work.tree.first_nodes and not boxes.points.all():
         keep, rest = boxes[boxes.points], boxes[~boxes.points]
-        boxes = joined([keep, work.split(rest).pieces])
+        boxes = joined_boxes([keep, work.split(rest).pieces])
     return boxes

@@ -13,11 +13,11 @@ import numpy as np
 from jax.extend import core
 
 from hwopt.design.problem import Form, Problem, own_margins, put
-from hwopt.integers.relaxation import Ends, relaxed
 from hwopt.integers.system import System
 from hwopt.model.estimate import Lifted, lifted_estimate
 from hwopt.solver.gp import monotone_cuts
 from hwopt.solver.gp.canonical import ProgramBuilder, ProgramDraft, draft, ratio
+from hwopt.solver.gp.integer_relaxation import Ends, relaxed_system
 from hwopt.solver.gp.reader import read, read_line
 from hwopt.solver.gp.signomial import Algebra, Signomial, number
 from hwopt.solver.gp.tape import is_number
@@ -156,7 +156,7 @@ def free_values(
 
     A variable whose box is a point is a number, but for those that `ends` has a box of.
     """
-    values, ties = relaxed(system, algebra, ends)
+    values, ties = relaxed_system(system, algebra, ends)
     for each in problem.variables:
         if each.name in values:
             continue

@@ -13,9 +13,9 @@ from hwopt.design.lattices import lattice_of
 from hwopt.design.problem import Problem
 from hwopt.errors import UserError
 from hwopt.integers.boxes import Boxes
-from hwopt.integers.relaxation import ends_of
 from hwopt.solver.gp.canonical import ConvexProgram, ProgramBuilder
 from hwopt.solver.gp.condensation import Condensation
+from hwopt.solver.gp.integer_relaxation import quantity_ranges
 from hwopt.solver.gp.reader import NotDGP
 from hwopt.solver.gp.signomial import Algebra
 from hwopt.solver.interior_point.batch import solve
@@ -66,7 +66,7 @@ def fixed_integer_program(
     if not lattice.valid(point[None]).all():
         raise UserError(f"problem '{problem.name}': {point.tolist()} is no design of its lattice")
     corners = np.repeat(point[None], nodes, axis=0)
-    values, ties = free_values(problem, lattice, algebra, ends_of(lattice, Boxes.of_points(corners)))
+    values, ties = free_values(problem, lattice, algebra, quantity_ranges(lattice, Boxes.of_points(corners)))
     roots = lifted_boxes(problem.template)
     values |= {name: algebra.variable(name, *box) for name, box in (near or {}).items() if name not in roots}
     lifted = {name: box for name, box in (near or {}).items() if name in roots}

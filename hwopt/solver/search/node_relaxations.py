@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from hwopt.design.problem import Problem
-from hwopt.integers.boxes import Boxes, joined
-from hwopt.integers.relaxation import Ends, ends_of
+from hwopt.integers.boxes import Boxes, joined_boxes
 from hwopt.integers.system import System
 from hwopt.solver.gp.canonical import ConvexProgram, ProgramDraft
+from hwopt.solver.gp.integer_relaxation import Ends, quantity_ranges
 from hwopt.solver.gp.reader import NotDGP
 from hwopt.solver.gp.replay import Replay
 from hwopt.solver.gp.signomial import Algebra, Signomial
@@ -91,7 +91,7 @@ class NodeRelaxations:
 
     def _ends(self, boxes: Boxes) -> Ends:
         """Both ends of all that boxes decide, and of variables that are boxed."""
-        ends, count = ends_of(self.lattice, boxes), len(boxes)
+        ends, count = quantity_ranges(self.lattice, boxes), len(boxes)
         return ends | {
             each.name: (np.full(count, each.lower), np.full(count, each.upper))
             for each in self.problem.variables
@@ -166,7 +166,7 @@ class NodeRelaxations:
 
     def _recorded(self, boxes: Boxes, points: bool) -> _CachedTrace | None:
         """A reading of points, or of boxes beside those that hold all there are; None where it cannot be done again."""
-        every = boxes if points else joined([boxes, *_narrowing(self.lattice, self.options.replay.trails)])
+        every = boxes if points else joined_boxes([boxes, *_narrowing(self.lattice, self.options.replay.trails)])
         tape = Tape(len(every), self.options.reformulation.most_operations)
         known = self._ends(every)
         ends = {name: (tape.input(low), tape.input(high)) for name, (low, high) in known.items()}

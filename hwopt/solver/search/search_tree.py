@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from hwopt.design.exact import ExactModel
-from hwopt.integers.boxes import Boxes, joined
+from hwopt.integers.boxes import Boxes, joined_boxes
 from hwopt.integers.relations import LARGEST, SLIP
-from hwopt.integers.system import Piece, Role, System
+from hwopt.integers.system import RangePiece, Role, System
 from hwopt.solver.deadline import Deadline
 from hwopt.solver.interior_point.result import SolveStatus
 from hwopt.solver.options import SearchOptions, TreeOptions
@@ -91,7 +91,7 @@ class OpenNodes:
     def with_more(self, other: OpenNodes) -> OpenNodes:
         pair = lambda a, b: np.concatenate([a, b])
         return OpenNodes(
-            joined([self.boxes, other.boxes]), pair(self.bounds, other.bounds), pair(self.lower, other.lower),
+            joined_boxes([self.boxes, other.boxes]), pair(self.bounds, other.bounds), pair(self.lower, other.lower),
             pair(self.slopes, other.slopes),
         )  # fmt: skip
 
@@ -238,7 +238,7 @@ class SearchState:
         held = [(at[name], column) for column, name in enumerate(known.programme.names) if name in at]
         return [coordinate for coordinate, _ in held], [column for _, column in held]
 
-    def _pieces(self, known: BoundedNodes) -> list[tuple[Piece, int, int]]:
+    def _pieces(self, known: BoundedNodes) -> list[tuple[RangePiece, int, int]]:
         """Pieces of what the programmes hold, their coordinates, and the variables there."""
         names, at = known.programme.names, self.lattice.at
         held = [each for each in self.lattice.pieces if each.variable in names]

@@ -13,8 +13,8 @@ from hwopt.design.lattices import lattice_of
 from hwopt.design.problem import Problem
 from hwopt.design.variables import Variable
 from hwopt.errors import UserError, suggest
-from hwopt.integers.completion import NEAR, ROUNDING, broken, completed, drawn
 from hwopt.integers.relations import near_integer
+from hwopt.integers.sampling import NEAR, ROUNDING, broken, complete_points, sampled_value
 from hwopt.integers.system import System
 from hwopt.trace.scalar_program import ScalarProgram, scalar_program
 
@@ -80,7 +80,7 @@ class Space:
             if name not in cube:
                 values[name] = each.lower
             elif each.integer and name not in self._tied:
-                values[name] = drawn(cube[name], each.lower, each.upper, each.step)
+                values[name] = sampled_value(cube[name], each.lower, each.upper, each.step)
             else:
                 values[name] = each.lower * jnp.exp(cube[name] * math.log(each.upper / each.lower))
         return self._with_integers(values, {name: cube[name] for name in self.system.names if name in cube})
@@ -94,7 +94,7 @@ class Space:
         return self._with_integers(values, {})
 
     def _with_integers(self, values: Mapping[str, Any], cube: Columns) -> dict[str, Any]:
-        points = self.system.quantities_at(completed(self.system, values, cube))
+        points = self.system.quantities_at(complete_points(self.system, values, cube))
         return {each.name: points.get(each.name, values.get(each.name)) for each in self.problem.variables}
 
     def as_listed(self, values: Columns) -> dict[str, Any]:

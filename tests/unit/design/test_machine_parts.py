@@ -8,7 +8,7 @@ from hwopt import catalog
 from hwopt.design.lattices import lattice_of
 from hwopt.design.problem import put
 from hwopt.errors import UserError
-from hwopt.integers.enumeration import enumerated
+from hwopt.integers.enumeration import enumerate_points
 from hwopt.model.estimate import estimate
 from tests.rotation import rotated
 
@@ -85,7 +85,7 @@ def test_every_point_of_the_lattice_is_servers_racks_and_domains():
     boxes |= {"chips_per_rack": (8, 64), "hbm_stacks": (5, 5), "scale_up_lanes": (18, 18), "virtual_stages": (1, 1)}
     problem = hwopt.objective("train_cost", free="all", recompute="none", offload="none").problem().narrowed(boxes)
     lattice = lattice_of(problem)
-    points = enumerated(lattice)
+    points = enumerate_points(lattice)
     whole = lattice.quantities_at(points)
     chips, rack, domain = whole["chips"], points["chips_per_rack"], whole["scale_up_domain"]
     assert len(chips) > 1000

@@ -13,12 +13,22 @@ import pytest
 
 import hwopt
 from hwopt.design.lattices import lattice_of
-from hwopt.integers.boxes import Boxes, joined
-from hwopt.integers.completion import broken, completed
+from hwopt.integers.boxes import Boxes, joined_boxes
 from hwopt.integers.counting import count
-from hwopt.integers.enumeration import divisors, enumerated
-from hwopt.integers.relations import Allowed, Divides, Lookup, Nested, Product, When, at_least, at_most, equal
-from hwopt.integers.system import Integer, Kink, Piece, Role, System, integer
+from hwopt.integers.enumeration import divisors, enumerate_points
+from hwopt.integers.relations import (
+    AllowedRange,
+    ConditionalRelation,
+    DerivedColumns,
+    Divides,
+    Nested,
+    ProductLimit,
+    at_least,
+    at_most,
+    equal,
+)
+from hwopt.integers.sampling import broken, complete_points
+from hwopt.integers.system import Integer, ModelKink, RangePiece, Role, System, integer
 from hwopt.solver.search.branch_and_bound import search
 from hwopt.solver.search.node_relaxations import NodeRelaxations
 from hwopt.study.sweep.space import Space
@@ -42,22 +52,24 @@ def relation(rng, names):
     some = list(rng.permutation(names))
     kind = rng.integers(8)
     if kind == 0:
-        return Product(
+        return ProductLimit(
             tuple(some[:2]), tuple(some[2:3]), low=float(rng.integers(0, 4)), high=float(rng.integers(4, 40))
         )
     if kind == 1:
         return Divides((some[0],), tuple(some[1:3]), int(rng.integers(1, 3)), int(rng.integers(1, 3)))
     if kind == 2:
-        return When(some[0], int(rng.integers(2, 6)), at_least((some[1],), 2.0))
+        return ConditionalRelation(some[0], int(rng.integers(2, 6)), at_least((some[1],), 2.0))
     if kind == 3:
-        return at_most((some[0], some[1]), Allowed((some[2],), lambda x, name=some[2]: 3.0 * x[name] + 2.0))
+        return at_most((some[0], some[1]), AllowedRange((some[2],), lambda x, name=some[2]: 3.0 * x[name] + 2.0))
     if kind == 4:
         return equal((some[0],), (some[1],)) if rng.random() < 0.3 else at_most((some[0],), 1.0, over=(some[1],))
     if kind == 5:
         return Nested((some[0], some[1]) if rng.random() < 0.5 else (some[0],), (some[2],))
     if kind == 6:
-        return When(some[0], int(rng.integers(2, 6)), Divides((some[1],), (some[2],), int(rng.integers(1, 3))))
-    return When(some[0], 2, at_most((some[1],), 1.0, over=(some[2],)))
+        return ConditionalRelation(
+            some[0], int(rng.integers(2, 6)), Divides((some[1],), (some[2],), int(rng.integers(1, 3)))
+        )
+    return ConditionalRelation(some[0], 2, at_most((some[1],), 1.0, over=(some[2],)))
 
 
 def random_system(seed):
@@ -71,7 +83,7 @@ def random_system(seed):
 def kinks(rng, names):
     """Some values at which boxes are split first."""
     return tuple(
-        Kink(at, (other,), (third,), float(rng.integers(1, 5)), bool(rng.integers(2)))
+        ModelKink(at, (other,), (third,), float(rng.integers(1, 5)), bool(rng.integers(2)))
         for at, other, third in (rng.permutation(names)[:3] for _ in range(rng.integers(3)))
     )
 
@@ -90,7 +102,7 @@ SEEDS = range(150)
 def test_enumeration_and_counts_are_those_of_brute_force(seed):
     system, _ = random_system(seed)
     points = brute(system)
-    rows = enumerated(system)
+    rows = enumerate_points(system)
     table = np.stack([rows[name] for name in system.names], axis=1)
     assert {tuple(row) for row in table} == {tuple(row) for row in points}
     assert len(table) == len(points) == count(system).points
@@ -109,7 +121,7 @@ def test_propagation_and_splits_lose_no_point(seed):
         columns = np.array([rng.choice(np.flatnonzero(boxes.low[i] < boxes.high[i])) for i in wide])
         parts, parents = system.split(boxes[wide], columns, int(rng.integers(2, 4)))
         assert (parts.low >= boxes.low[wide][parents]).all() and (parts.high <= boxes.high[wide][parents]).all()
-        boxes = joined([boxes[np.flatnonzero(boxes.points)], parts])
+        boxes = joined_boxes([boxes[np.flatnonzero(boxes.points)], parts])
         assert inside(boxes, points).all()
     single = boxes[boxes.points]
     kept = system.valid(single.low)
@@ -120,7 +132,7 @@ def test_propagation_and_splits_lose_no_point(seed):
 def test_boxes_are_split_at_a_kink_before_they_are_halved(below, lower, upper):
     """`g = 18 / t`: at t = 2 nine, which belongs to the lower side or to the upper one; no kink is left in either part."""
     pair = (Integer("t", 2, 2), Integer("g", 1, 64))
-    system = System(pair, (), kinks=(Kink("g", (), ("t",), 18.0, below=below),))
+    system = System(pair, (), kinks=(ModelKink("g", (), ("t",), 18.0, below=below),))
     parts, _ = system.split(system.initial_boxes(), np.array([1]))
     assert [(int(a), int(b)) for a, b in zip(parts.low[:, 1], parts.high[:, 1], strict=True)] == [lower, upper]
     plain = replace(system, kinks=())
@@ -165,7 +177,7 @@ def test_the_lesser_of_two_nested_numbers_is_at_most_half_the_other():
 )
 def test_steps_that_hold_from_a_value_on_narrow_boxes_in_which_they_do(chunks, stages, batches, left):
     own = Integer("v", *chunks), Integer("p", *stages), Integer("m", *batches)
-    system = System(own, (When("v", 2, Divides(("p",), ("m",))),))
+    system = System(own, (ConditionalRelation("v", 2, Divides(("p",), ("m",))),))
     boxes, _ = system.propagate(system.initial_boxes())
     assert [(int(low), int(high)) for low, high in zip(boxes.low[:, 2], boxes.high[:, 2], strict=True)] == left
 
@@ -198,16 +210,16 @@ def test_completion_draws_points_and_says_which_are_none():
             integer("p", (1, 12)),
         ),
         (
-            Product(("t", "d"), (), 64.0, 4096.0, name="chips", follows="d"),
-            Product(("d", "m"), (), 100.0, 5000.0, name="batch", follows="m"),
+            ProductLimit(("t", "d"), (), 64.0, 4096.0, name="chips", follows="d"),
+            ProductLimit(("d", "m"), (), 100.0, 5000.0, name="batch", follows="m"),
             at_most(("p",), 10.0),
         ),
-        (Lookup(("double",), ("p",), lambda p: (2.0 * p,)),),
+        (DerivedColumns(("double",), ("p",), lambda p: (2.0 * p,)),),
     )
     rng = np.random.default_rng(0)
     cube = {"t": jnp.asarray(rng.random(4096)), "p": jnp.asarray(rng.random(4096))}
     wanted = {"chips": jnp.asarray(rng.uniform(64, 4096, 4096)), "batch": jnp.asarray(rng.uniform(100, 5000, 4096))}
-    drawn = jax.jit(lambda cube, wanted: completed(system, wanted, cube))(cube, wanted)
+    drawn = jax.jit(lambda cube, wanted: complete_points(system, wanted, cube))(cube, wanted)
     points = np.stack([np.asarray(drawn[name]) for name in system.names], axis=1)
     assert (points == np.round(points)).all() and (points >= 1).all()
     chips = points[:, 0] * points[:, 1]
@@ -225,12 +237,12 @@ def test_completion_draws_points_and_says_which_are_none():
 
 def test_a_coordinate_with_no_value_in_its_range_has_no_point():
     system = System((integer("t", (33, 40), among=divisors(128)), integer("d", (1, 4))), ())
-    assert not len(system.initial_boxes()) and count(system).points == 0 and not len(enumerated(system)["t"])
+    assert not len(system.initial_boxes()) and count(system).points == 0 and not len(enumerate_points(system)["t"])
     assert not system.valid(np.array([[34, 1]])).any()
 
 
 def test_pieces_hold_their_variable():
-    system = System((Integer("x_piece", 1, 2, role=Role.root),), (), pieces=(Piece("x", (1.0, 10.0, 100.0)),))
+    system = System((Integer("x_piece", 1, 2, role=Role.root),), (), pieces=(RangePiece("x", (1.0, 10.0, 100.0)),))
     assert len(system.initial_boxes()) == 2
     assert [system.point({"x": value})[0] for value in (1.0, 10.0, 10.1, 100.0)] == [1, 1, 2, 2]
     assert system.without_pieces().names == ()
@@ -238,7 +250,7 @@ def test_pieces_hold_their_variable():
 
 def test_a_product_without_a_column_is_what_the_machine_has():
     """A user's question that does not vary the domain: once a missing key."""
-    domain = Product(("t", "g"), (), 16, 16, name="domain", follows="g")
+    domain = ProductLimit(("t", "g"), (), 16, 16, name="domain", follows="g")
     system = System((integer("t", (1, 8)), integer("g", (1, 16))), (domain,))
     assert system.coordinates_at({"t": 4.0})["g"] == 4.0 == system.coordinates_at({"t": 4.0, "domain": 16.0})["g"]
 

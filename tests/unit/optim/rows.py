@@ -9,8 +9,8 @@ import numpy as np
 
 from hwopt.design.problem import Problem
 from hwopt.integers.boxes import Boxes
-from hwopt.integers.relaxation import ends_of
 from hwopt.integers.system import System
+from hwopt.solver.gp.integer_relaxation import quantity_ranges
 from hwopt.solver.gp.signomial import Algebra, AtomKind
 from hwopt.solver.search.canonicalize import canonicalize, free_values
 from tests.unit.convex.reading import value
@@ -23,7 +23,7 @@ def rows_held(problem: Problem, lattice: System, box: Boxes, design: Mapping[str
     logarithm, of which the programme's must be no more.
     """
     algebra = Algebra()
-    values, ties = free_values(problem, lattice, algebra, ends_of(lattice, box))
+    values, ties = free_values(problem, lattice, algebra, quantity_ranges(lattice, box))
     programme = canonicalize(problem, algebra, values).draft(ties).programme(1)
     given = [np.asarray([design[each.name]]) for each in algebra.atoms if each.kind is AtomKind.variable]
     _, atoms = value([], algebra, given)

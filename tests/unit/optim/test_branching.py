@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from hwopt.integers.boxes import Boxes
-from hwopt.integers.relations import Lookup
-from hwopt.integers.system import Integer, Piece, System
+from hwopt.integers.relations import DerivedColumns
+from hwopt.integers.system import Integer, RangePiece, System
 from hwopt.solver.deadline import Deadline
 from hwopt.solver.search.search_tree import OpenNodes, SearchState
 
@@ -17,10 +17,10 @@ COORDINATES = (
     Integer("chunks", 1, 8, pseudo_cost=0.001, stepped=True),
     Integer("racks", 1, 8, pseudo_cost=0.1),
 )
-LOOKUP = Lookup(("fullest",), ("stages", "chunks"), lambda stages, chunks: (np.ceil(80 / (stages * chunks)),))
+LOOKUP = DerivedColumns(("fullest",), ("stages", "chunks"), lambda stages, chunks: (np.ceil(80 / (stages * chunks)),))
 
 
-def column_of(lookups: tuple[Lookup, ...], low: list[int], high: list[int]) -> str:
+def column_of(lookups: tuple[DerivedColumns, ...], low: list[int], high: list[int]) -> str:
     """The coordinate along which a box is split."""
     lattice = System(COORDINATES, (), lookups)
     programmes: Any = SimpleNamespace(lattice=lattice)
@@ -53,7 +53,7 @@ def test_what_is_looked_up_together_is_split_together(lookups, low, high, expect
 )
 def test_slopes_cut_pieces_of_what_is_continuous(slope, left):
     """A size of 1 to 256 in eight pieces; the cutoff lies a factor of four above the bound."""
-    piece = Piece("size", tuple(2.0**i for i in range(9)))
+    piece = RangePiece("size", tuple(2.0**i for i in range(9)))
     lattice = System((Integer(piece.name, 1, 8),), (), pieces=(piece,))
     programmes: Any = SimpleNamespace(lattice=lattice)
     work = SearchState(programmes, 0.0, Deadline())

@@ -12,7 +12,7 @@ import hwopt
 from hwopt.design.exact import ExactModel
 from hwopt.design.lattices import lattice_of
 from hwopt.integers.boxes import Boxes
-from hwopt.integers.system import Piece
+from hwopt.integers.system import RangePiece
 from hwopt.solver.search.bounding import bound_nodes
 from hwopt.solver.search.node_relaxations import NodeRelaxations
 from hwopt.solver.search.solve_global import design_values
@@ -103,7 +103,7 @@ def test_units_left_on_are_whole():
 
 
 def test_pieces_hold_their_values():
-    piece = Piece("area", (1.0, 2.0, 4.0, 8.0))
+    piece = RangePiece("area", (1.0, 2.0, 4.0, 8.0))
     np.testing.assert_array_equal(piece.number([1.0, 1.5, 2.0, 2.1, 4.0, 7.9, 8.0]), [1, 1, 1, 2, 2, 3, 3])
 
 

@@ -11,8 +11,8 @@ import hwopt
 from hwopt.design.exact import ExactModel
 from hwopt.design.lattices import lattice_of
 from hwopt.design.variables import Variable
-from hwopt.integers.relations import Divides, Product
-from hwopt.integers.system import Integer, Piece, Role, System
+from hwopt.integers.relations import Divides, ProductLimit
+from hwopt.integers.system import Integer, RangePiece, Role, System
 from hwopt.solver.deadline import Deadline
 from hwopt.solver.options import SEARCH, HeuristicOptions
 from hwopt.solver.search.branch_and_bound import polish_neighbors, seed_evolution
@@ -33,8 +33,8 @@ SYSTEM = System(
         Integer("d", 1, 1000),
         Integer("size_piece", 1, len(EDGES) - 1),
     ),
-    (Product(("t", "p", "d"), (), 1, 4096, name="chips", follows="d"), Divides(("racks",), ("d",))),
-    pieces=(Piece("size", EDGES),),
+    (ProductLimit(("t", "p", "d"), (), 1, 4096, name="chips", follows="d"), Divides(("racks",), ("d",))),
+    pieces=(RangePiece("size", EDGES),),
 )
 
 

@@ -10,11 +10,11 @@ import hwopt
 from hwopt.design.exact import ExactModel
 from hwopt.design.lattices import lattice_of
 from hwopt.integers.boxes import Boxes
-from hwopt.integers.relaxation import ends_of
 from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.report.budget_prices import price_words
 from hwopt.solver.budget_prices import with_one_sided_prices
 from hwopt.solver.gp import monotone_cuts
+from hwopt.solver.gp.integer_relaxation import quantity_ranges
 from hwopt.solver.gp.signomial import Algebra
 from hwopt.solver.search.bounding import bound_nodes
 from hwopt.solver.search.canonicalize import canonicalize, free_values
@@ -98,7 +98,7 @@ def test_true_designs_break_no_row_that_a_limit_implies(case):
 
     def read(boxes, clocks=None):
         algebra = Algebra()
-        values, _ = free_values(case.problem, case.lattice, algebra, ends_of(case.lattice, boxes))
+        values, _ = free_values(case.problem, case.lattice, algebra, quantity_ranges(case.lattice, boxes))
         if clocks is not None:
             values["clock_ratio"] = algebra.variable("clock_ratio", clocks * (1.0 - 1e-9), clocks * (1.0 + 1e-9))
         canonical = canonicalize(case.problem, algebra, values)

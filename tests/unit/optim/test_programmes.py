@@ -8,8 +8,8 @@ import pytest
 
 import hwopt
 from hwopt.design.lattices import lattice_of
-from hwopt.integers.boxes import joined
-from hwopt.integers.relaxation import ends_of
+from hwopt.integers.boxes import joined_boxes
+from hwopt.solver.gp.integer_relaxation import quantity_ranges
 from hwopt.solver.gp.tape import Tape, TapeArray, guessed
 from hwopt.solver.search import node_relaxations as room
 from hwopt.solver.search.bounding import bound_nodes, solve_nodes
@@ -41,7 +41,7 @@ def random_boxes(lattice, rng, trails):
         order = rng.permutation(len(halves))
         boxes = halves[order[np.unique(parents[order], return_index=True)[1]]]
         found.append(boxes)
-    return joined(found)
+    return joined_boxes(found)
 
 
 LONG = [
@@ -84,14 +84,16 @@ def test_the_recording_equals_the_reading(programmes, count):
     with jax.enable_x64(True):
         recorded = programmes._recorded(boxes[:2], points=False)
         assert recorded is not None
-        _, known = recorded.recording.run(programmes._inputs(ends_of(lattice, boxes)))
+        _, known = recorded.recording.run(programmes._inputs(quantity_ranges(lattice, boxes)))
         assert known.mean() > 0.98  # of others it says nothing, and they are read
         boxes = boxes[known]
-        every = joined([boxes, *room._narrowing(lattice)])
+        every = joined_boxes([boxes, *room._narrowing(lattice)])
         tape = Tape(len(every))
-        ends = {name: (tape.input(low), tape.input(high)) for name, (low, high) in ends_of(lattice, every).items()}
+        ends = {
+            name: (tape.input(low), tape.input(high)) for name, (low, high) in quantity_ranges(lattice, every).items()
+        }
         draft, holds = programmes._draft(ends)
-        programme, again = recorded.programmes(programmes._inputs(ends_of(lattice, boxes))) or pytest.fail(
+        programme, again = recorded.programmes(programmes._inputs(quantity_ranges(lattice, boxes))) or pytest.fail(
             "boxes that it knows"
         )
     count = len(boxes)
@@ -155,7 +157,7 @@ def test_points_in_groups_are_as_read_alone(programmes, count):
             seen += rows.tolist()
             together = solve_nodes(programme, holds, points[rows].points, tolerance=1e-9)
             for place, row in enumerate(rows):
-                read, fits = programmes._read(ends_of(programmes.lattice, points[row : row + 1]), 1)
+                read, fits = programmes._read(quantity_ranges(programmes.lattice, points[row : row + 1]), 1)
                 alone = solve_nodes(read, fits, np.ones(1, bool), tolerance=1e-9)
                 assert fits[0] == holds[place] and read.inexact()[0] == programme.inexact()[place]
                 np.testing.assert_allclose(alone.lower[0], together.lower[place], rtol=0.0, atol=1e-6)

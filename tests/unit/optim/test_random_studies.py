@@ -14,7 +14,7 @@ from hwopt import catalog
 from hwopt.design.lattices import lattice_of
 from hwopt.design.problem import evaluate
 from hwopt.errors import UserError
-from hwopt.integers.completion import completed
+from hwopt.integers.sampling import complete_points
 from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.solver.search.solve_global import solve_global
 from hwopt.solver.solution import Outcome
@@ -70,7 +70,7 @@ def none_of_many_designs_holds(problem, rng, count=4096) -> bool:
     lattice, names = lattice_of(problem), [each.name for each in problem.variables]
     points = rng.uniform(problem.lower, problem.upper, (count, len(names)))
     wanted = {name: np.exp(points[:, names.index(name)]) for name in lattice.quantities if name in names}
-    columns = completed(lattice, wanted, {each.name: rng.random(count) for each in lattice.coordinates})
+    columns = complete_points(lattice, wanted, {each.name: rng.random(count) for each in lattice.coordinates})
     drawn = np.stack([np.broadcast_to(columns[each.name], count) for each in lattice.coordinates], 1)
     drawn = np.round(drawn).astype(np.int64)
     valid = lattice.valid(drawn)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from hwopt.integers.boxes import Boxes
-from hwopt.integers.relations import SLIP, Lookup, Product, When
+from hwopt.integers.relations import SLIP, ConditionalRelation, DerivedColumns, ProductLimit
 from hwopt.integers.system import System
 from hwopt.solver.gp.signomial import Algebra, AtomKind, Signomial, number
 
@@ -18,7 +18,7 @@ Ends = dict[str, tuple[Any, Any]]
 """Both ends of coordinates, look-ups and variables in pieces, by name: floating numbers, one a box."""
 
 
-def ends_of(system: System, boxes: Boxes) -> Ends:
+def quantity_ranges(system: System, boxes: Boxes) -> Ends:
     """What boxes say of each quantity by itself."""
     low, high = boxes.low.astype(float), boxes.high.astype(float)
     ends: Ends = {name: (low[:, column], high[:, column]) for name, column in system.at.items()}
@@ -31,7 +31,7 @@ def ends_of(system: System, boxes: Boxes) -> Ends:
     return ends
 
 
-def relaxed(system: System, algebra: Algebra, ends: Ends) -> tuple[dict[str, Signomial], dict[str, Signomial]]:
+def relaxed_system(system: System, algebra: Algebra, ends: Ends) -> tuple[dict[str, Signomial], dict[str, Signomial]]:
     """Coordinates, named products and look-ups over boxes, ranges for integers; and what ties them, not above 1.
 
     **Returns:** quantities by name, and ties by label. A tie that no corner of any box breaks is left out.
@@ -46,8 +46,10 @@ def relaxed(system: System, algebra: Algebra, ends: Ends) -> tuple[dict[str, Sig
         values[each.name] = _quotient(algebra, each, atoms)
     ties: dict[str, Signomial] = {}
     for index, relation in enumerate(system.relations):
-        for each in (relation.then if isinstance(relation, When) else relation).monomials():
-            in_force = relation.in_force(corners[0]).astype(float) if isinstance(relation, When) else None
+        for each in (relation.then if isinstance(relation, ConditionalRelation) else relation).monomials():
+            in_force = (
+                relation.in_force(corners[0]).astype(float) if isinstance(relation, ConditionalRelation) else None
+            )
             ties |= _ties(algebra, each, each.name or f"relation {index}", atoms, corners, in_force)
     for name in (name for lookup in system.lookups for name in lookup.names):
         values[name] = _boxed(algebra, AtomKind.hull, name, *ends[name])
@@ -66,7 +68,7 @@ def _boxed(algebra: Algebra, kind: AtomKind, name: str, low: Any, high: Any, nar
     return value
 
 
-def _quotient(algebra: Algebra, each: Product, atoms: dict[str, Signomial]) -> Signomial:
+def _quotient(algebra: Algebra, each: ProductLimit, atoms: dict[str, Signomial]) -> Signomial:
     value = number(each.coefficient)
     for name in each.factors:
         value = algebra.times(value, atoms[name])
@@ -77,7 +79,7 @@ def _quotient(algebra: Algebra, each: Product, atoms: dict[str, Signomial]) -> S
 
 def _ties(
     algebra: Algebra,
-    each: Product,
+    each: ProductLimit,
     label: str,
     atoms: dict[str, Signomial],
     corners: list[dict[str, np.ndarray]],
@@ -97,7 +99,7 @@ def _ties(
     return {name: tie for name, tie in ties.items() if tie.constant is None}
 
 
-def _lookup_ends(system: System, lookup: Lookup, boxes: Boxes) -> Ends:
+def _lookup_ends(system: System, lookup: DerivedColumns, boxes: Boxes) -> Ends:
     """Numbers of a look-up over boxes: their ranges over what is valid there."""
     ends = [np.stack(system.column(boxes, name), axis=1) for name in lookup.of]
     corners, where = np.unique(np.concatenate(ends, axis=1), axis=0, return_inverse=True)
@@ -106,7 +108,7 @@ def _lookup_ends(system: System, lookup: Lookup, boxes: Boxes) -> Ends:
     return {name: (low[i], high[i]) for i, name in enumerate(lookup.names)}
 
 
-def _range(system: System, lookup: Lookup, corner: np.ndarray) -> np.ndarray:
+def _range(system: System, lookup: DerivedColumns, corner: np.ndarray) -> np.ndarray:
     """Least and most of each number of a look-up between two corners, (name, 2); 1 where nothing there is valid."""
     known, key = system.lookup_ranges, (lookup.names, corner.tobytes())
     if key not in known:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from hwopt.integers.relations import Divides, Product, near_integer
+from hwopt.integers.relations import Divides, ProductLimit, near_integer
 from hwopt.integers.system import Integer, System
 
 ROUNDING = 1e-6
@@ -24,7 +24,7 @@ NEAR = 1e-4
 Columns = Mapping[str, Array]
 
 
-def completed(system: System, wanted: Mapping[str, Any], cube: Columns) -> dict[str, Any]:
+def complete_points(system: System, wanted: Mapping[str, Any], cube: Columns) -> dict[str, Any]:
     """Points of a system: columns by coordinate.
 
     A coordinate among few values is the one that its part of the cube falls in, else the nearest to what is wanted; one
@@ -52,7 +52,7 @@ def completed(system: System, wanted: Mapping[str, Any], cube: Columns) -> dict[
             if name in cube and name in system.divided:
                 near = least * jnp.exp(cube[name] * jnp.log(most / least))
             elif name in cube:
-                near = drawn(cube[name], least, most)
+                near = sampled_value(cube[name], least, most)
             columns[name] = _multiple(jnp.clip(near, least, most), step_of(system, name, columns), least, most)
     return columns
 
@@ -63,7 +63,7 @@ def _bounds(system: System, each: Integer, columns: Mapping[str, Any]) -> tuple[
     highs = {other.name: columns.get(other.name, float(other.ends[1])) for other in system.coordinates}
     least, most = float(each.lower), float(each.upper)
     for relation in system.relations:
-        named = isinstance(relation, Product) and relation.name
+        named = isinstance(relation, ProductLimit) and relation.name
         if each.name not in relation.names or named or isinstance(relation, Divides):  # steps: of what follows
             continue
         at_least, at_most = relation.bounds(each.name, lows, highs)
@@ -72,7 +72,9 @@ def _bounds(system: System, each: Integer, columns: Mapping[str, Any]) -> tuple[
     return least, jnp.maximum(most, 1.0)
 
 
-def _following(system: System, quantity: Product, name: str, wanted: Mapping[str, Any], columns: dict[str, Any]) -> Any:
+def _following(
+    system: System, quantity: ProductLimit, name: str, wanted: Mapping[str, Any], columns: dict[str, Any]
+) -> Any:
     """The multiple of a coordinate's step at which a product is nearest to the wanted one; its limits hold where they can."""
     each, step = quantity.value(columns, name), step_of(system, name, columns)
     least, most = quantity.ends(columns)
@@ -123,7 +125,9 @@ def broken(system: System, columns: Mapping[str, Any]) -> list[Any]:
             near = jnp.stack([jnp.abs(value - x) <= NEAR + ROUNDING * x for x in map(float, each.values)])
             conditions.append(~near.any(axis=0))
     for relation in system.relations:
-        if not (isinstance(relation, Product) and relation.name):  # how far a quantity is outside its box is measured
+        if not (
+            isinstance(relation, ProductLimit) and relation.name
+        ):  # how far a quantity is outside its box is measured
             conditions.append(~jnp.asarray(relation.holds(columns, ROUNDING, NEAR)))
     return conditions
 
@@ -133,7 +137,7 @@ def floor(value: Any) -> Array:
     return jnp.floor(value * (1.0 + ROUNDING))
 
 
-def drawn(u: Array, low: Any, high: Any, step: float = 1.0) -> Array:
+def sampled_value(u: Array, low: Any, high: Any, step: float = 1.0) -> Array:
     """Multiples of a step from `low` to `high`, log-uniform."""
     first, last = jnp.ceil(low / step * (1.0 - ROUNDING)), floor(high / step)
     value = jnp.floor(first * jnp.exp(u * jnp.log((last + 1.0) / first)))
