@@ -27,9 +27,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from hwopt import catalog
-from hwopt.model import work
-from hwopt.model.maximum import hard_maximum
-from hwopt.model.roofline import KernelTime, bf16_rate, gemm_time, kernel_time, stream_time
+from hwopt.model.chip.roofline import KernelTime, bf16_rate, gemm_time, kernel_time, stream_time
+from hwopt.model.layers import work
+from hwopt.model.numerics.maximum import hard_maximum
 from hwopt.model.serving import cache
 from hwopt.model.serving.batch import Batch
 from hwopt.model.serving.forward import attention_flops, pass_gemms

@@ -26,7 +26,7 @@ import numpy as np
 
 import hwopt
 from hwopt import catalog
-from hwopt.model import learning
+from hwopt.model.training import learning
 
 FAST = bool(os.environ.get("HWOPT_FAST"))  # fewer shapes and plans, the same code
 NARROW = {"tp": (8.0, 8.0), "pp": (8.0, 8.0), "cp": (1.0, 1.0), "zero": (1.0, 1.0)} if FAST else {}

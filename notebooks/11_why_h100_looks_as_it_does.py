@@ -24,7 +24,7 @@ import numpy as np
 import hwopt
 from hwopt import catalog
 from hwopt.catalog.silicon import chip_design
-from hwopt.model.chip_project import areas
+from hwopt.model.chip.chip_project import areas
 from hwopt.study.sensitivity.worth import worth
 
 FAST = bool(os.environ.get("HWOPT_FAST"))  # shorter searches, the same cells

@@ -10,7 +10,7 @@ import jax
 from hwopt import catalog
 from hwopt.errors import UserError, suggest
 from hwopt.hardware.export_rule import Case, ExportRule
-from hwopt.model import export
+from hwopt.model.chip import export_limits
 from hwopt.units import pretty
 
 if TYPE_CHECKING:
@@ -32,11 +32,11 @@ def figures_of(chip: str) -> dict[str, float]:
     with jax.enable_x64(True):
         sold = catalog.chip(chip)
         figures = {
-            "tpp": float(export.total_processing_performance(sold)),
-            "density": float(export.performance_density_per_m2(sold)),
+            "tpp": float(export_limits.total_processing_performance(sold)),
+            "density": float(export_limits.performance_density_per_m2(sold)),
         }
         if "host_bandwidth" in entry.quantities:
-            figures["io"] = float(export.io_rate_bytes_per_s(sold, catalog.network(chip)))
+            figures["io"] = float(export_limits.io_rate_bytes_per_s(sold, catalog.network(chip)))
     return figures
 
 

@@ -27,15 +27,16 @@ from hwopt.design.problem import Problem
 from hwopt.design.variables import KNOWN, Ranges
 from hwopt.integers.relations import ProductLimit
 from hwopt.integers.system import Role, System, integer
-from hwopt.model import estimate, work
-from hwopt.model.cost import Spending
-from hwopt.model.footprint import Footprint
+from hwopt.model import estimate
+from hwopt.model.chip.roofline import KernelTime
+from hwopt.model.facility.cost import Spending
+from hwopt.model.facility.reliability import Interruptions
 from hwopt.model.kernels import kernels
+from hwopt.model.layers import work
 from hwopt.model.machine import LiftedMargins
-from hwopt.model.reliability import Interruptions
 from hwopt.model.report import TrainingMargins, TrainingReport
-from hwopt.model.roofline import KernelTime
-from hwopt.model.schedule import Breakdown
+from hwopt.model.training.footprint import Footprint
+from hwopt.model.training.schedule import Breakdown
 from hwopt.workload.training import TrainingRun
 from objectives.train_cost import TrainCost
 

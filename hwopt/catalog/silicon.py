@@ -73,7 +73,7 @@ def _parts(
 
 
 def _compute_area(design: Record, home: Technology) -> float:
-    """The total on record, solved for the compute area in the formula of `hwopt.model.silicon.areas`."""
+    """The total on record, solved for the compute area in the formula of `hwopt.model.chip.silicon.areas`."""
     die, other = design.si("die_area"), design.si("other_area", 0.0)
     if design.si("stacked"):
         compute = die - other

@@ -125,7 +125,7 @@ def _preempted(options: argparse.Namespace, cluster: Any) -> Any:
 
 def _spot(chips: Any, work: Any, cluster: Any, plan: Any, report: Any) -> Any:
     """Evaluate the run on preemptible chips; None for a plan that does not fit."""
-    from hwopt.model.preemption import spot_report
+    from hwopt.model.facility.preemption import spot_report
     from hwopt.trace.cache import evaluate_in_numpy
 
     return (
@@ -148,7 +148,7 @@ def _transfer(options: argparse.Namespace, work: Any) -> tuple[Any, str]:
     if options.pretrained is None:
         return None, ""
     from hwopt import catalog
-    from hwopt.model.transfer import transferred
+    from hwopt.model.training.transfer_learning import transferred
     from hwopt.trace.cache import evaluate_in_numpy
     from hwopt.workload.operators import Operators
 

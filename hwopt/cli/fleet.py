@@ -176,7 +176,7 @@ def _work(options: argparse.Namespace, group: dict[str, Any]) -> Any:
 
 def _group(work: Any, stated: dict[str, Any]) -> Any:
     from hwopt import catalog
-    from hwopt.model.fleet import share_of
+    from hwopt.model.fleet.data_parallel import share_of
     from hwopt.study.fleet import Group
 
     plan, name = stated.get("plan"), escape.line(stated["chip"])

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 
 from hwopt.hardware.chip_project import ChipProject
-from hwopt.model.chip_project import installed
+from hwopt.model.chip.chip_project import installed
 from hwopt.plan import Disaggregated, Plan, TrainServePlan
 from hwopt.workload.service import Service
 from hwopt.workload.train_serve import TrainServe

@@ -16,10 +16,10 @@ import numpy as np
 
 from hwopt.design.design import Design
 from hwopt.design.problem import Form, Problem, put, values
-from hwopt.model.chip_project import areas, bill
+from hwopt.model.chip.chip_project import areas, bill
+from hwopt.model.chip.manufacture import ChipBill
+from hwopt.model.chip.silicon import Areas
 from hwopt.model.estimate import estimate
-from hwopt.model.manufacture import Bill
-from hwopt.model.silicon import Areas
 from hwopt.trace.cache import TracedFunction, cached_trace
 from hwopt.trace.scalar_program import ScalarProgram, Symbol, scalar_program
 
@@ -27,7 +27,7 @@ from hwopt.trace.scalar_program import ScalarProgram, Symbol, scalar_program
 class DrawnChip(NamedTuple):
     """What a chip that is drawn takes and costs to make."""
 
-    bill: Bill
+    bill: ChipBill
     areas: Areas
 
 

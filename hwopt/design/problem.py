@@ -18,9 +18,9 @@ from hwopt.design.metrics import METRICS, Metric, numbers
 from hwopt.design.provenance import Provenance
 from hwopt.design.variables import Place, Variable
 from hwopt.errors import UserError, suggest
-from hwopt.model.chip_project import margins as chip_margins
+from hwopt.model.chip.chip_project import margins as chip_margins
 from hwopt.model.estimate import estimate, margin_names
-from hwopt.model.maximum import pick
+from hwopt.model.numerics.maximum import pick
 from hwopt.types import Scalar
 from hwopt.units import pretty
 

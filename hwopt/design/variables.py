@@ -19,7 +19,7 @@ from hwopt.hardware.cluster import Cluster
 from hwopt.hardware.facility import Rack
 from hwopt.hardware.network import Network
 from hwopt.hardware.peripherals import MemoryPool, Storage
-from hwopt.model.thermal import LOWEST_CLOCK
+from hwopt.model.chip.thermal import LOWEST_CLOCK
 from hwopt.plan import Plan, ServingLayout
 from hwopt.quantity import quantities
 from hwopt.types import Scalar

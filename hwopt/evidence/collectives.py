@@ -26,7 +26,7 @@ from scipy.optimize import least_squares
 from hwopt import catalog
 from hwopt.catalog.names import data_root
 from hwopt.hardware.network import Network
-from hwopt.model import collectives
+from hwopt.model.network import collectives
 from hwopt.types import Scalar
 from hwopt.units import to_si
 

@@ -10,7 +10,7 @@ class Chip(eqx.Module):
     """An accelerator. Arrays named "precision" follow `hwopt.types.PRECISIONS`.
 
     `clock_ratio` is the clock asked for, over the nominal one at which peaks and powers are stated: peaks grow with f,
-    dynamic compute power with V(f)^2 f. The clock that power and heat sustain may be lower (`hwopt.model.thermal`).
+    dynamic compute power with V(f)^2 f. The clock that power and heat sustain may be lower (`hwopt.model.chip.thermal`).
     """
 
     peak_flops_per_s: PerPrecision = quantity(

@@ -9,7 +9,7 @@ from hwopt.types import Scalar
 
 
 class ChipDesign(eqx.Module):
-    """What an architect decides about an accelerator. `hwopt.model.silicon` turns it into a `Chip`.
+    """What an architect decides about an accelerator. `hwopt.model.chip.silicon` turns it into a `Chip`.
 
     All quantities are those of the whole package; `dies` equal compute dies share them. The supply voltage is the lowest
     that the clock allows, `V = V_t + kappa f`.
@@ -28,7 +28,7 @@ class ChipDesign(eqx.Module):
 
 
 class ChipProject(eqx.Module):
-    """Everything from which `hwopt.model.chip_project` builds a chip and its price."""
+    """Everything from which `hwopt.model.chip.chip_project` builds a chip and its price."""
 
     design: ChipDesign
     technology: Technology

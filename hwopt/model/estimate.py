@@ -10,13 +10,13 @@ import jax.numpy as jnp
 from hwopt.arguments import checked
 from hwopt.errors import UserError
 from hwopt.hardware.cluster import AnyCluster, Cluster, ClusterPair, Fleet
-from hwopt.model.fleet import FleetReport, fleet_report
-from hwopt.model.fleet_pipeline import pipeline_report
+from hwopt.model.fleet.data_parallel import FleetReport, fleet_report
+from hwopt.model.fleet.pipeline import pipeline_report
 from hwopt.model.machine import Lifted, LiftedMargins
-from hwopt.model.maximum import Maximum, choose, hard_maximum
+from hwopt.model.numerics.maximum import Maximum, choose, hard_maximum
 from hwopt.model.report import AnyReport, ServingReport, TrainingReport, TrainServeReport
 from hwopt.model.serving.estimate import serving_report
-from hwopt.model.training import training_report
+from hwopt.model.training.run import training_report
 from hwopt.plan import Disaggregated, FleetPipeline, FleetPlan, Plan, TrainServePlan
 from hwopt.types import Scalar
 from hwopt.workload.service import Service

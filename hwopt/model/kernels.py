@@ -4,9 +4,9 @@ from functools import singledispatch
 from typing import Any
 
 from hwopt.hardware.cluster import Cluster
-from hwopt.model import work
-from hwopt.model.maximum import Maximum, hard_maximum
-from hwopt.model.roofline import KernelTime, gemm_time
+from hwopt.model.chip.roofline import KernelTime, gemm_time
+from hwopt.model.layers import work
+from hwopt.model.numerics.maximum import Maximum, hard_maximum
 from hwopt.model.serving.forward import pass_gemms
 from hwopt.model.serving.steady_state import steady_pass
 from hwopt.workload.service import Service

@@ -13,16 +13,18 @@ import jax
 import jax.numpy as jnp
 
 from hwopt.hardware.cluster import Cluster
-from hwopt.model import cost, export, fabric, power, rack, reliability
-from hwopt.model.footprint import Footprint
-from hwopt.model.maximum import hard_maximum
-from hwopt.model.pace import at_work
+from hwopt.model.chip import export_limits
+from hwopt.model.chip.roofline import fastest_peak
+from hwopt.model.chip.sustained_clock import clock_under_load
+from hwopt.model.chip.thermal import OperatingPoint, lifted_point, operating_point
+from hwopt.model.facility import cost, power, rack, reliability
+from hwopt.model.network import switch_counts
+from hwopt.model.numerics.maximum import hard_maximum
 from hwopt.model.report import FEASIBILITY_TOLERANCE, LEAST, MOST, SUM, Report, ServingMargins, TrainingMargins
 from hwopt.model.report import outputs as declared
-from hwopt.model.roofline import fastest_peak
-from hwopt.model.schedule import Breakdown
 from hwopt.model.serving.footprint import ServingFootprint
-from hwopt.model.thermal import OperatingPoint, lifted_point, operating_point
+from hwopt.model.training.footprint import Footprint
+from hwopt.model.training.schedule import Breakdown
 from hwopt.types import Scalar
 from hwopt.workload.service import Service
 from hwopt.workload.training import TrainingRun
@@ -132,18 +134,18 @@ def _standing(it: Machine) -> dict[str, Any]:
         "rack_power_w": cluster.rack.chips * it.it_peak_w,
         "racks": rack.racks(cluster),
         "servers": cluster.chips / cluster.rack.server_chips,
-        "lanes": cluster.chips * fabric.lanes_per_chip(cluster),
-        "nics": cluster.chips * fabric.ports_per_chip(cluster),
-        "switches": cluster.chips * fabric.switches_per_chip(cluster),
+        "lanes": cluster.chips * switch_counts.lanes_per_chip(cluster),
+        "nics": cluster.chips * switch_counts.ports_per_chip(cluster),
+        "switches": cluster.chips * switch_counts.switches_per_chip(cluster),
         "floor_area_m2": rack.floor_area_m2(cluster),
         "hot_spares": it.hot_spares,
         "peak_power_w": it.design_pue * it.fed_w,
         "site_power_w": it.design_pue * it.fed_w / cluster.sites.count,
         "capex_usd": cost.capex_usd(cluster, it.capital),
         "silicon_area_m2": chip.silicon_area_m2,
-        "total_processing_performance": export.total_processing_performance(chip),
-        "performance_density_per_m2": export.performance_density_per_m2(chip),
-        "io_rate_bytes_per_s": export.io_rate_bytes_per_s(chip, cluster.network),
+        "total_processing_performance": export_limits.total_processing_performance(chip),
+        "performance_density_per_m2": export_limits.performance_density_per_m2(chip),
+        "io_rate_bytes_per_s": export_limits.io_rate_bytes_per_s(chip, cluster.network),
         "hbm_stacks": cluster.chips * chip.hbm_stacks,
         "package_area_m2": cluster.chips * chip.package_area_m2,
         "wafers": cluster.chips * chip.wafers,
@@ -217,5 +219,5 @@ def running(cluster: Cluster, point: OperatingPoint, *, settles: bool) -> Cluste
 
     **Arguments:** whether kernels settle at clocks of their own, or all run at the point's.
     """
-    chip = at_work(cluster.chip, point) if settles else cluster.chip
+    chip = clock_under_load(cluster.chip, point) if settles else cluster.chip
     return eqx.tree_at(lambda c: (c.chip, c.network), cluster, (chip, rack.spread_out(cluster)))

@@ -9,12 +9,12 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
-from hwopt.model.cost import Spending
-from hwopt.model.footprint import Footprint
-from hwopt.model.ramp import Stages
-from hwopt.model.reliability import Interruptions
-from hwopt.model.schedule import Breakdown
+from hwopt.model.facility.cost import Spending
+from hwopt.model.facility.reliability import Interruptions
 from hwopt.model.serving.footprint import ServingFootprint
+from hwopt.model.training.batch_ramp import RampStages
+from hwopt.model.training.footprint import Footprint
+from hwopt.model.training.schedule import Breakdown
 from hwopt.quantity import Quantity, computed, field_of, quantities
 from hwopt.types import Scalar
 from hwopt.units import pretty
@@ -263,7 +263,7 @@ class TrainingReport(Report):
     loss: Scalar = output("nat", "loss after the run")  # a token, by the run's loss law
     tokens_per_unit: Scalar = computed("token", "of one unit of work")
     unit_of_work: str = eqx.field(static=True, default=TOKEN)  # of a text a token, else a sample: an image, a click
-    stages: Stages | None = None  # where the batch grows
+    stages: RampStages | None = None  # where the batch grows
 
 
 def _percentile(level: int, what: str, phase: str) -> Any:

@@ -15,9 +15,9 @@ from jaxtyping import Array
 from hwopt.design.variables import count_of
 from hwopt.errors import UserError
 from hwopt.hardware.cluster import AnyCluster, Cluster
-from hwopt.model import power
+from hwopt.model.chip.thermal import operating_point
+from hwopt.model.facility import power
 from hwopt.model.report import FEASIBILITY_TOLERANCE
-from hwopt.model.thermal import operating_point
 from hwopt.plan import Disaggregated, Plan
 from hwopt.planning.plan_table import MOST_PLANS, PlanTable, in_blocks, memory_margins, reports, without_rounding
 from hwopt.planning.serving_plans import degree_words, serving_plans

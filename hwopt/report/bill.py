@@ -10,7 +10,7 @@ import equinox as eqx
 from hwopt.catalog import Record
 from hwopt.design.design import Design, completed, kinds_of_chips, serving_part, training_part
 from hwopt.hardware.cluster import Cluster
-from hwopt.model.bill import bill_lines
+from hwopt.model.facility.bill import bill_lines
 from hwopt.report.layout import heading
 from hwopt.solver.solution import Solution
 from hwopt.trace.cache import evaluate_in_numpy

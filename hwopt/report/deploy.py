@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from hwopt.hardware.deployment import Deployment
-from hwopt.model.deployment import energised_s
+from hwopt.model.facility.deployment import energised_s
 from hwopt.quantity import quantities
 from hwopt.report.answer import Answer, Section, Sentences, Table
 from hwopt.report.layout import MODEL_ONLY

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from hwopt.evidence.intervals import Interval
-from hwopt.model.fleet import FleetReport
+from hwopt.model.fleet.data_parallel import FleetReport
 from hwopt.model.report import outputs, over_words
 from hwopt.report.answer import Answer, Facts, Lines, Outline, Section, Sentences, Table
 from hwopt.report.layout import MODEL_ONLY, REPRODUCE, REPRODUCED

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from hwopt.model.preemption import Interrupted, SpotReport
+from hwopt.model.facility.preemption import Interrupted, SpotReport
 from hwopt.model.report import TrainingReport, outputs
 from hwopt.report.layout import heading
 from hwopt.report.parts import number

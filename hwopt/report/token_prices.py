@@ -7,7 +7,7 @@ import math
 from functools import singledispatch
 from typing import Any
 
-from hwopt.model.fleet import FleetReport
+from hwopt.model.fleet.data_parallel import FleetReport
 from hwopt.model.report import Report, ServingReport, TrainingReport
 from hwopt.report.parts import number
 from hwopt.units import pretty

@@ -3,7 +3,7 @@
 from typing import Any
 
 from hwopt.model.report import outputs
-from hwopt.model.transfer import Transferred
+from hwopt.model.training.transfer_learning import Transferred
 from hwopt.report.layout import heading, wrapped
 from hwopt.report.parts import number
 

@@ -19,10 +19,10 @@ from hwopt.declared import derived, shown
 from hwopt.errors import UserError, suggest
 from hwopt.hardware.cluster import Cluster
 from hwopt.hardware.deployment import Deployment
-from hwopt.model import cost, deployment, power
-from hwopt.model.deployment import Load, Terms
+from hwopt.model.facility import cost, deployment, power
+from hwopt.model.facility.deployment import Load, Terms
 from hwopt.model.machine import machine
-from hwopt.model.maximum import hard_maximum
+from hwopt.model.numerics.maximum import hard_maximum
 from hwopt.quantity import quantities
 from hwopt.units import MULTIPLIERS
 
@@ -149,7 +149,7 @@ def deploy(
 ) -> Deploy:
     """Whether to build a hall, rebuild one, rent space or rent the machine.
 
-    Own machines are at work `occupancy` of the time and cost what `hwopt.model.cost` says; rent is paid while work is done. Costs
+    Own machines are at work `occupancy` of the time and cost what `hwopt.model.facility.cost` says; rent is paid while work is done. Costs
     are compared at equal useful work, and over `years` from the order with rent until the own machine is ready.
 
     **Arguments:** `chip` of the catalogue or a file, and how many; the `market`: an entry of `deployments`, a file, or numbers,

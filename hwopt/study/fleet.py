@@ -19,10 +19,10 @@ from hwopt.design.variables import count_of
 from hwopt.errors import UserError, suggest
 from hwopt.hardware.cluster import Cluster, Fleet
 from hwopt.hardware.peripherals import Sites
+from hwopt.model.chip.roofline import fastest_peak
 from hwopt.model.estimate import estimate
-from hwopt.model.fleet import FleetReport, share_of
+from hwopt.model.fleet.data_parallel import FleetReport, share_of
 from hwopt.model.report import StageReport, TrainingReport
-from hwopt.model.roofline import fastest_peak
 from hwopt.options import options_of
 from hwopt.plan import FleetPipeline, FleetPlan, Plan
 from hwopt.planning.plan_search import best_plan

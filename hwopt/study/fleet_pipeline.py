@@ -16,8 +16,8 @@ from hwopt.design.variables import count_of
 from hwopt.hardware.cluster import Cluster, Fleet
 from hwopt.model import machine
 from hwopt.model.estimate import estimate
-from hwopt.model.fleet_pipeline import Place, at_work, stages
-from hwopt.model.maximum import hard_maximum
+from hwopt.model.fleet.pipeline import PipelinePosition, at_work, stages
+from hwopt.model.numerics.maximum import hard_maximum
 from hwopt.plan import FleetPipeline, Plan
 from hwopt.solver.options import SEARCH, FleetOptions
 from hwopt.trace.cache import evaluate_rows_in_numpy
@@ -118,7 +118,7 @@ def _plans(found: Sequence[Candidate], at: Any, fullest: Any, last: Any) -> Plan
     return Plan(**filled)
 
 
-def _one_group(run: TrainingRun, cluster: Cluster, plan: Plan, place: Place) -> dict[str, Any]:
+def _one_group(run: TrainingRun, cluster: Cluster, plan: Plan, place: PipelinePosition) -> dict[str, Any]:
     """What sharing out needs of a group of stages."""
     it = machine.machine(cluster, None)
     found = stages(run, cluster, at_work(it, place), plan, place, hard_maximum)
@@ -157,7 +157,9 @@ def _looked_at(run: TrainingRun, clusters: Sequence[Cluster], found: Sequence[Ca
                 ends,
                 final,
             )
-            rows[number, layers] = evaluate_rows_in_numpy(_one_group, (run, clusters[number]), (plans, Place(*where)))
+            rows[number, layers] = evaluate_rows_in_numpy(
+                _one_group, (run, clusters[number]), (plans, PipelinePosition(*where))
+            )
     at = np.array([[each.order[place] for place in range(groups)] for each in found])
     each = np.arange(len(found))[:, None]
     take = lambda name, layers=1.0: np.stack([rows[number, layers][name] for number in range(groups)], axis=1)[each, at]

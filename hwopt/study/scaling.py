@@ -16,8 +16,8 @@ from hwopt.arguments import number_of
 from hwopt.design.metrics import metric_of
 from hwopt.errors import UserError
 from hwopt.hardware.cluster import Cluster
-from hwopt.model import learning
 from hwopt.model.report import TrainingReport, over_words
+from hwopt.model.training import learning
 from hwopt.planning.plan_search import best_plan
 from hwopt.planning.plan_table import PlanSearch
 from hwopt.study.chip_time import chip_time

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hwopt.model.maximum import hard_maximum
+from hwopt.model.numerics.maximum import hard_maximum
 from hwopt.model.serving import queueing, tails
 from tests.in_numpy import in_numpy
 from tests.unit.model.simulated_service import Server

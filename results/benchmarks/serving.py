@@ -19,7 +19,7 @@ import numpy as np
 
 import hwopt
 from hwopt import catalog
-from hwopt.model.schedule import Breakdown
+from hwopt.model.training.schedule import Breakdown
 from hwopt.planning.plan_table import PlanTable, in_blocks, reports
 from hwopt.planning.serving_plans import serving_plans
 from hwopt.plot.style import figure, save

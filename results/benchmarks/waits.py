@@ -50,7 +50,7 @@ def _logs(constants: ArrayLike) -> np.ndarray:
 
 def _form(numbers: list) -> list:
     """Logarithm of the odds, and factors."""
-    group, asked = tails._Group(*numbers[:7]), queueing.Requests(*numbers[7:])
+    group, asked = tails._StreamGroup(*numbers[:7]), queueing.Requests(*numbers[7:])
     at = group.passing(asked)
     share = slots.slot_wait(asked, at, group.load).share
     return [share / (1.0 - share), slots.peakedness(asked, at), 1.0 - at.per_s * at.prompt_s, group.load]

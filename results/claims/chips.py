@@ -8,10 +8,10 @@ import jax
 import numpy as np
 
 from hwopt import catalog
-from hwopt.model import work
-from hwopt.model.collectives import all_reduce_s
-from hwopt.model.maximum import hard_maximum
-from hwopt.model.roofline import gemm_time
+from hwopt.model.chip.roofline import gemm_time
+from hwopt.model.layers import work
+from hwopt.model.network.collectives import all_reduce_s
+from hwopt.model.numerics.maximum import hard_maximum
 from results.claims.claim import Finding, Verdict, at_least, by_factor, claim, either
 from results.claims.machines import best, estimate, si
 from tests.cases import replace

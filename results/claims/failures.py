@@ -6,8 +6,8 @@ import functools
 
 import jax
 
-from hwopt.model import reliability
-from hwopt.model.maximum import hard_maximum
+from hwopt.model.facility import reliability
+from hwopt.model.numerics.maximum import hard_maximum
 from results.claims.claim import Finding, Verdict, at_least, by_factor, claim
 from results.claims.runs import HOUR_S, Run, llama3_405b, opt_175b, run_of
 

@@ -9,8 +9,8 @@ import numpy as np
 
 import hwopt
 from hwopt import catalog
-from hwopt.model import learning
 from hwopt.model.estimate import estimate as model
+from hwopt.model.training import learning
 from hwopt.solver.jit_options import quick_jit
 from hwopt.workload.transformer import total_parameters
 

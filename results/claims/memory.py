@@ -7,7 +7,7 @@ import functools
 import jax
 
 from hwopt import catalog
-from hwopt.model.reliability import checkpoint_bytes
+from hwopt.model.facility.reliability import checkpoint_bytes
 from hwopt.workload.transformer import total_parameters
 from results.claims.claim import Finding, at_least, by_factor, claim, either
 from results.claims.machines import estimate, si

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from hwopt import catalog
-from hwopt.model.collectives import all_reduce_s
+from hwopt.model.network.collectives import all_reduce_s
 from results.claims.blueprint import CHIP, CHIPS, CONVERGED_TOKENS, best_on_blueprint, training
 from results.claims.claim import HOLDS_WITHIN, Finding, at_least, by_factor, claim, either, half_right
 from results.claims.machines import best, estimate, hidden, share, si, tokens_that_mend

@@ -10,8 +10,8 @@ import jax
 import numpy as np
 
 from hwopt import catalog
-from hwopt.model import learning
 from hwopt.model.report import Report
+from hwopt.model.training import learning
 from results.claims.claim import Finding, Verdict, at_least, by_factor, claim, either
 from results.claims.machines import estimate, exposed, share, si
 

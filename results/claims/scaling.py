@@ -10,7 +10,7 @@ import jax
 
 from hwopt import catalog
 from hwopt.hardware.topology import Torus
-from hwopt.model.collectives import all_reduce_s
+from hwopt.model.network.collectives import all_reduce_s
 from results.claims.claim import Finding, Verdict, at_least, by_factor, claim, either
 from results.claims.machines import best, estimate, si
 from results.claims.runs import DAY_S, Run, llama3_405b, run_of

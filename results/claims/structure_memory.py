@@ -6,8 +6,8 @@ import jax
 import numpy as np
 
 from hwopt import catalog
-from hwopt.model.maximum import hard_maximum
-from hwopt.model.roofline import kernel_time
+from hwopt.model.chip.roofline import kernel_time
+from hwopt.model.numerics.maximum import hard_maximum
 from results.claims.claim import HOLDS_WITHIN, ROUGHLY_WITHIN, Finding, at_least, claim, either
 from results.claims.machines import estimate, shares, si
 from results.claims.structure_machines import CHIPS, HBM, best_of, changed, gpt3, h100, worth

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from hwopt import catalog
-from hwopt.model import collectives
+from hwopt.model.network import collectives
 from results.claims.claim import HOLDS_WITHIN, Finding, at_least, claim, either
 from results.claims.machines import best, estimate, exposed, hidden, shares, si
 from results.claims.structure_machines import BATCH, CHIPS, LINKS, MANY, PCIE, best_of, changed, gpt3, h100

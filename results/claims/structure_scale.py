@@ -8,8 +8,8 @@ import jax
 import numpy as np
 
 from hwopt import catalog
-from hwopt.model import learning
-from hwopt.model.maximum import expected_maximum_sigmas
+from hwopt.model.numerics.maximum import expected_maximum_sigmas
+from hwopt.model.training import learning
 from hwopt.workload.transformer import total_parameters
 from results.claims.claim import HOLDS_WITHIN, Finding, at_least, by_factor, claim, either
 from results.claims.machines import best, estimate, tokens_that_mend

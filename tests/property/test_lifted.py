@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hwopt.model import learning, thermal
+from hwopt.model.chip import thermal
 from hwopt.model.estimate import Lifted, estimate, lifted_estimate
+from hwopt.model.training import learning
 from hwopt.workload.transformer import active_parameters, total_parameters
 from tests.cases import random_case, random_cases
 from tests.in_numpy import in_numpy

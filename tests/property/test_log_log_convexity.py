@@ -13,9 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hwopt.model import cost, learning, power, rack, reliability, thermal
+from hwopt.model.chip import thermal
 from hwopt.model.estimate import estimate
-from hwopt.model.maximum import expected_maximum_sigmas, hard_maximum, jitter_fraction
+from hwopt.model.facility import cost, power, rack, reliability
+from hwopt.model.numerics.maximum import expected_maximum_sigmas, hard_maximum, jitter_fraction
+from hwopt.model.training import learning
 from tests.cases import count, random_cases, replace, take
 from tests.in_numpy import in_numpy
 

@@ -10,9 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hwopt.model import collectives, cost, machine, power, thermal
+from hwopt.model import machine
+from hwopt.model.chip import thermal
 from hwopt.model.estimate import estimate
-from hwopt.model.schedule import Breakdown
+from hwopt.model.facility import cost, power
+from hwopt.model.network import collectives
+from hwopt.model.training.schedule import Breakdown
 from hwopt.solver.jit_options import quick_jit
 from hwopt.types import PRECISIONS
 from tests.cases import (

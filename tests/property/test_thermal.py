@@ -9,7 +9,7 @@ import pytest
 from scipy.special import lambertw
 
 from hwopt.hardware.chip import LEAKAGE_REFERENCE_K
-from hwopt.model import thermal
+from hwopt.model.chip import thermal
 from hwopt.solver.jit_options import quick_jit
 from tests.cases import random_cases, replace, take
 from tests.in_numpy import in_numpy

@@ -12,7 +12,7 @@ from hwopt import catalog
 from hwopt.errors import UserError
 from hwopt.hardware.cluster import Fleet
 from hwopt.model.estimate import estimate
-from hwopt.model.fleet import share_of
+from hwopt.model.fleet.data_parallel import share_of
 from hwopt.plan import FleetPlan
 from tests.cases import KINDS, count, random_cases, replace, take
 from tests.in_numpy import in_numpy, once

@@ -14,9 +14,9 @@ from hwopt import catalog
 from hwopt.catalog.load import leaf
 from hwopt.errors import UserError
 from hwopt.hardware.cluster import Fleet
-from hwopt.model import work
 from hwopt.model.estimate import estimate
-from hwopt.model.fleet_pipeline import group_flops
+from hwopt.model.fleet.pipeline import group_flops
+from hwopt.model.layers import work
 from hwopt.plan import FleetPipeline, stage_layers
 from tests.in_numpy import once
 

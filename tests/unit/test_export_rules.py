@@ -16,7 +16,7 @@ from hwopt.design.design import completed
 from hwopt.design.exact import ExactModel
 from hwopt.errors import UserError
 from hwopt.hardware.export_rule import ExportRule, Threshold
-from hwopt.model import export
+from hwopt.model.chip import export_limits
 from hwopt.solver.search.solve_global import design_values
 from hwopt.solver.solution import Outcome
 from hwopt.types import PRECISION_BITS, PRECISIONS
@@ -78,12 +78,14 @@ def test_a_lower_clock_is_no_other_chip():
     """Of a chip that is sold; one that is drawn is made for its clock."""
     chip = catalog.chip("h100-sxm")
     slow = eqx.tree_at(lambda c: c.clock_ratio, chip, np.float64(0.5))
-    assert float(export.total_processing_performance(slow)) == float(export.total_processing_performance(chip))
+    assert float(export_limits.total_processing_performance(slow)) == float(
+        export_limits.total_processing_performance(chip)
+    )
     with jax.enable_x64(True):
         problem = drawn().problem()
         places = {each.name: each.place for each in problem.variables}
         built = [completed(places["clock_hz"].put(problem.template, hz)) for hz in (1e9, 2e9)]
-        one, two = (float(export.total_processing_performance(each.cluster.chip)) for each in built)
+        one, two = (float(export_limits.total_processing_performance(each.cluster.chip)) for each in built)
     assert two == pytest.approx(2.0 * one, rel=1e-12)
 
 

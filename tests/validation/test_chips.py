@@ -36,8 +36,8 @@ from scipy.optimize import least_squares
 from hwopt.catalog.load import record
 from hwopt.catalog.names import names
 from hwopt.catalog.silicon import chip_design
-from hwopt.model.silicon import areas, chip, margins
-from hwopt.model.thermal import rated_power_w
+from hwopt.model.chip.silicon import areas, chip, margins
+from hwopt.model.chip.thermal import rated_power_w
 from hwopt.types import PRECISIONS
 
 DESIGNS = [name for name in names("designs") if "unsupported" not in record("designs", name).text]

@@ -10,7 +10,7 @@ import pytest
 
 from hwopt import catalog
 from hwopt.evidence import collectives
-from hwopt.model import collectives as collectives_of_model
+from hwopt.model.network import collectives as collectives_of_model
 from tests import cases
 
 BANDWIDTH, LATENCY = 0.15, 1.5

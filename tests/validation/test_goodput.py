@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from hwopt import catalog
-from hwopt.model import reliability as model
-from hwopt.model.maximum import hard_maximum
+from hwopt.model.facility import reliability as model
+from hwopt.model.numerics.maximum import hard_maximum
 
 CHIPS = (1024, 4096, 16384, 65536, 131072, 262144, 524288)
 PARAMETERS_BYTES = 14.0 * 405.85e9

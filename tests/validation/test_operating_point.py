@@ -6,7 +6,7 @@ import pytest
 
 from hwopt import catalog
 from hwopt.catalog.load import record
-from hwopt.model.thermal import operating_point
+from hwopt.model.chip.thermal import operating_point
 from tests.in_numpy import in_numpy
 from tests.slopes import memory_elasticity
 

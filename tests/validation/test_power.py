@@ -12,8 +12,8 @@ import pytest
 
 import hwopt
 from hwopt import catalog
-from hwopt.model.power import FULL_LOAD, it_w
-from hwopt.model.thermal import operating_point
+from hwopt.model.chip.thermal import operating_point
+from hwopt.model.facility.power import FULL_LOAD, it_w
 
 PUBLISHED = [
     # chip, chips, published W, source

@@ -11,8 +11,8 @@ import pytest
 import hwopt
 from hwopt import catalog
 from hwopt.design.lattices import lattice_of
-from hwopt.model import chip_project
-from hwopt.model.schedule import production_fraction
+from hwopt.model.chip import chip_project
+from hwopt.model.training.schedule import production_fraction
 from hwopt.workload.transformer import splits_heads, splits_tiles, tensor_degrees
 from results.benchmarks.production import inputs, rows, run_of, straggler_sigma
 from tests.cases import replace

@@ -10,8 +10,8 @@ import pytest
 from hwopt import catalog
 from hwopt.catalog.load import record
 from hwopt.catalog.peripherals import reliability, storage
-from hwopt.model import reliability as model
-from hwopt.model.maximum import hard_maximum
+from hwopt.model.facility import reliability as model
+from hwopt.model.numerics.maximum import hard_maximum
 
 ADAM = types.SimpleNamespace(weight_bytes=2.0, master_bytes=4.0, moment_bytes=8.0, trainable_fraction=1.0)
 LLAMA_CHIPS, LLAMA_S, LLAMA_PARAMETERS = 16384.0, 54 * 86400.0, 405.85e9

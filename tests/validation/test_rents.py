@@ -13,7 +13,8 @@ import jax
 import pytest
 
 from hwopt import catalog
-from hwopt.model import cost, machine, power
+from hwopt.model import machine
+from hwopt.model.facility import cost, power
 
 LISTS = ("at-cost", "hyperscale", "default", "on-premise", "rented")
 BUSY = power.Activity(0.6, 0.3, 1.0)  # as training at 40 % of peak

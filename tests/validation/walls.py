@@ -18,8 +18,8 @@ import jax
 import numpy as np
 
 from hwopt import catalog
-from hwopt.model import learning
 from hwopt.model.estimate import estimate
+from hwopt.model.training import learning
 from tests import cases
 
 SEQUENCE, HEAD, TOKENS_PER_PARAMETER = 8192, 128, 20.0

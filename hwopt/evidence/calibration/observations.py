@@ -24,10 +24,10 @@ from hwopt.evidence.validation.join import stacked
 from hwopt.evidence.validation.score import Cell, CellErrors, Scored, cell_errors, cells_of, mark_repeats
 from hwopt.evidence.validation.validate import score
 from hwopt.hardware.calibration import CONSTANTS, Scopes, family_of, moved
-from hwopt.model.footprint import footprint
-from hwopt.model.maximum import hard_maximum
-from hwopt.model.parameters import chip_weights
-from hwopt.model.schedule import step_time
+from hwopt.model.layers.parameters import chip_weights
+from hwopt.model.numerics.maximum import hard_maximum
+from hwopt.model.training.footprint import footprint
+from hwopt.model.training.schedule import step_time
 
 COUNTED_QUALITY = ("A", "A-", "B+")
 """Qualities of rows that are fitted; rows of lower quality and incomplete plans are scored, not fitted."""

@@ -26,11 +26,11 @@ from hwopt.evidence.validation.mixture import Weighed, mixture, weights
 from hwopt.evidence.validation.openings import MOST, Opening, openings, usual_expert_tp
 from hwopt.evidence.validation.reasons import Reason, Skip
 from hwopt.hardware.cluster import Cluster
-from hwopt.model import work
 from hwopt.model.estimate import estimate
-from hwopt.model.footprint import Footprint
-from hwopt.model.maximum import several
+from hwopt.model.layers import work
+from hwopt.model.numerics.maximum import several
 from hwopt.model.report import TrainingReport
+from hwopt.model.training.footprint import Footprint
 from hwopt.plan import Plan, stage_layers, stage_layers_by_cost
 from hwopt.types import PRECISIONS
 from hwopt.units import to_si

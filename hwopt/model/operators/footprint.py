@@ -2,9 +2,9 @@
 
 import jax.numpy as jnp
 
-from hwopt.model.footprint import gathered_bytes, layers_in_flight, spread_tables_bytes, stage_activations
+from hwopt.model.layers.parameters import Weights
 from hwopt.model.operators.work import rows, shares
-from hwopt.model.parameters import Weights
+from hwopt.model.training.footprint import gathered_bytes, layers_in_flight, spread_tables_bytes, stage_activations
 from hwopt.plan import Plan
 from hwopt.stack import Stack
 from hwopt.types import Scalar

@@ -6,16 +6,17 @@ from jaxtyping import Array
 
 from hwopt.hardware.chip import Chip
 from hwopt.hardware.cluster import Cluster
-from hwopt.model import collectives, work
-from hwopt.model.footprint import micro_batches
+from hwopt.model.chip.roofline import KernelTime, gemm_time, hbm_seconds_per_byte, wide_rate
+from hwopt.model.chip.sustained_clock import settled
 from hwopt.model.kernels import training_kernels
-from hwopt.model.layer import Exposed, Kernels, direction
-from hwopt.model.maximum import Maximum, above_zero, several
+from hwopt.model.layers import work
+from hwopt.model.layers.layer_time import ExposedTime, Kernels, direction
+from hwopt.model.layers.parameters import Weights
+from hwopt.model.network import collectives
+from hwopt.model.numerics.maximum import Maximum, above_zero, several
 from hwopt.model.operators.work import core_flops, gemms, rows, shares, steps
-from hwopt.model.pace import settled
-from hwopt.model.parameters import Weights
-from hwopt.model.roofline import KernelTime, gemm_time, hbm_seconds_per_byte, wide_rate
-from hwopt.model.schedule import stage_times
+from hwopt.model.training.footprint import micro_batches
+from hwopt.model.training.schedule import stage_times
 from hwopt.plan import Plan
 from hwopt.types import PRECISIONS, Scalar
 from hwopt.workload.operators import Operators
@@ -144,7 +145,7 @@ def _sharded_weights(
 @stage_times.register
 def _(
     model: Operators, run: TrainingRun, cluster: Cluster, plan: Plan, weights: Weights, maximum: Maximum
-) -> tuple[Exposed, Exposed]:
+) -> tuple[ExposedTime, ExposedTime]:
     """A mean stage's micro-batch, forward (repeated when recomputed) and backward, all causes; no head beside it.
 
     Tensor parallel ranks add up what products with a split inner dimension return, once forward and once backward each. Spread
@@ -177,7 +178,7 @@ def _(
     zero, launched = jnp.zeros_like(tp), 2.0 * reductions * several(plan.tp)
     hosts = _host_share(model, run, cluster, plan)
 
-    def pass_(work_: Kernels, comm: tuple[Array, Array, Array], sharding: Array) -> Exposed:
+    def pass_(work_: Kernels, comm: tuple[Array, Array, Array], sharding: Array) -> ExposedTime:
         return direction(cluster, work_, comm, sharding, zero, maximum, launched, layers=hosts)
 
     forward = pass_(kernels(summed, core, passes.plus(looking)), (tp, zero, exchange), gather)
@@ -186,9 +187,9 @@ def _(
     backward = pass_(back, (tp, zero, exchange), gather + scatter)
     again = pass_(kernels(repeated, core, passes), (tp, zero, zero), zero).scaled(plan.recompute_full)
     attention_share = (1.0 - plan.recompute_full) * plan.recompute_attention
-    again = again.plus(Exposed.of(settled(chip, attention)).scaled(attention_share))
+    again = again.plus(ExposedTime.of(settled(chip, attention)).scaled(attention_share))
     stage = forward.plus(backward).plus(again)
-    return stage, Exposed.of(_none(stage.compute_s))
+    return stage, ExposedTime.of(_none(stage.compute_s))
 
 
 @training_kernels.register

@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from hwopt.model import work
-from hwopt.model.maximum import hard_maximum
-from hwopt.model.parameters import Weights, chip_weights, splits
+from hwopt.model.layers import work
+from hwopt.model.layers.parameters import Weights, chip_weights, splits
+from hwopt.model.numerics.maximum import hard_maximum
 from hwopt.plan import Plan
 from hwopt.stack import Stack
 from hwopt.types import Scalar

@@ -2,8 +2,8 @@
 
 import jax.numpy as jnp
 
-from hwopt.model.maximum import above_zero
-from hwopt.model.work import kv_heads_per_chip
+from hwopt.model.layers.work import kv_heads_per_chip
+from hwopt.model.numerics.maximum import above_zero
 from hwopt.plan import Plan
 from hwopt.stack import Stack
 from hwopt.types import Scalar

@@ -8,11 +8,12 @@ import jax
 import jax.numpy as jnp
 
 from hwopt.hardware.cluster import AnyCluster, Cluster
-from hwopt.model import cost, machine, power, reliability
-from hwopt.model.cost import Spending
+from hwopt.model import machine
+from hwopt.model.chip.sustained_clock import asked_core_share
+from hwopt.model.facility import cost, power, reliability
+from hwopt.model.facility.cost import Spending
 from hwopt.model.machine import Lifted, LiftedMargins, Machine, added
-from hwopt.model.maximum import Maximum, above_zero, hard_maximum
-from hwopt.model.pace import asked_core_share
+from hwopt.model.numerics.maximum import Maximum, above_zero, hard_maximum
 from hwopt.model.report import GroupReport, ServingMargins, ServingReport, outputs
 from hwopt.model.serving.steady_state import SteadyState, steady_state
 from hwopt.model.serving.tails import BUSIEST, tails

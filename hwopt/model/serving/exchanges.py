@@ -3,10 +3,11 @@
 import jax.numpy as jnp
 
 from hwopt.hardware.cluster import Cluster
-from hwopt.model import collectives, work
-from hwopt.model.layer import all_reduces_s, dispatch_s
-from hwopt.model.maximum import above_zero, several
-from hwopt.model.parameters import Weights
+from hwopt.model.layers import work
+from hwopt.model.layers.layer_time import all_reduces_s, dispatch_s
+from hwopt.model.layers.parameters import Weights
+from hwopt.model.network import collectives
+from hwopt.model.numerics.maximum import above_zero, several
 from hwopt.model.serving import cache
 from hwopt.model.serving.batch import Batch
 from hwopt.plan import Plan

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from hwopt.hardware.cluster import Cluster
-from hwopt.model.maximum import above_zero, hard_maximum
-from hwopt.model.parameters import chip_weights, larger_layer, table_parameters
+from hwopt.model.layers.parameters import chip_weights, larger_layer, table_parameters
+from hwopt.model.numerics.maximum import above_zero, hard_maximum
 from hwopt.model.serving import cache
 from hwopt.model.serving.batch import Batch
 from hwopt.plan import Plan

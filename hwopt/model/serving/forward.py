@@ -7,15 +7,16 @@ from jaxtyping import Array
 
 from hwopt.hardware.chip import Chip
 from hwopt.hardware.cluster import Cluster
-from hwopt.model import collectives, work
-from hwopt.model.layer import Exposed, all_layers, direction, layer_kernels
-from hwopt.model.maximum import Maximum, hard_maximum, jitter_fraction, several
-from hwopt.model.pace import settled
-from hwopt.model.parameters import chip_weights, expert_copies
-from hwopt.model.roofline import KernelTime, gemm_time, hbm_seconds_per_byte, kernel_time, stream_time, wide_rate
-from hwopt.model.schedule import Breakdown
+from hwopt.model.chip.roofline import KernelTime, gemm_time, hbm_seconds_per_byte, kernel_time, stream_time, wide_rate
+from hwopt.model.chip.sustained_clock import settled
+from hwopt.model.layers import work
+from hwopt.model.layers.layer_time import ExposedTime, all_layers, direction, layer_kernels
+from hwopt.model.layers.parameters import chip_weights, expert_copies
+from hwopt.model.network import collectives
+from hwopt.model.numerics.maximum import Maximum, hard_maximum, jitter_fraction, several
 from hwopt.model.serving import cache, exchanges
 from hwopt.model.serving.batch import Batch
+from hwopt.model.training.schedule import Breakdown
 from hwopt.plan import Plan
 from hwopt.stack import Stack
 from hwopt.types import Scalar
@@ -137,7 +138,7 @@ def _in_halves(plan: Plan, batch: Batch) -> tuple[Scalar | float, Batch]:
     )
 
 
-def _head(service: Service, cluster: Cluster, plan: Plan, table: KernelTime, batch: Batch) -> Exposed:
+def _head(service: Service, cluster: Cluster, plan: Plan, table: KernelTime, batch: Batch) -> ExposedTime:
     """Embedding, output head and sampling of one micro-batch."""
     stack, w = cluster.stack, service.model
     logits = batch.sampled * w.vocab
@@ -148,7 +149,7 @@ def _head(service: Service, cluster: Cluster, plan: Plan, table: KernelTime, bat
     embedded = batch.rows * w.hidden * service.activation_bytes
     tp = collectives.all_reduce_s(cluster.network, embedded, plan.tp, one, launch)
     tp = tp + collectives.ring_pass_s(cluster.network, 2.0 * logits, plan.tp, one, launch, stack.logarithmic_passes)
-    return Exposed.of(time, tp_comm_s=tp)
+    return ExposedTime.of(time, tp_comm_s=tp)
 
 
 def pass_flops(w: Transformer, batch: Batch) -> Scalar:
@@ -168,7 +169,7 @@ def pass_gemms(
 
 def _layers(
     service: Service, cluster: Cluster, plan: Plan, batch: Batch, table: KernelTime | None, maximum: Maximum
-) -> Exposed:
+) -> ExposedTime:
     """All layers of one pass of a batch. **Arguments:** `table` of its GEMMs' times, where they are known.
 
     Of two halves of a batch exchanges with experts of one hide under all work of the other (`Stack.two_batch_overlap`); what
@@ -190,7 +191,7 @@ def _layers(
     eager = 1.0 - cluster.stack.passes_graphed * jnp.where(batch.prompts > 0.0, 0.0, 1.0)
     enqueued = eager * cluster.chip.host_slowness
 
-    def layer(moe: Scalar) -> Exposed:
+    def layer(moe: Scalar) -> ExposedTime:
         kernels = layer_kernels(flow, cluster, plan, moe, table, attention)
         launch = kernels.passes.launch_s + moe * cluster.stack.expert_start_s
         kernels = kernels._replace(passes=kernels.passes._replace(launch_s=launch)).settled(cluster.chip)

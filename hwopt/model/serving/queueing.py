@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from hwopt.model.maximum import above_zero, hard_maximum
+from hwopt.model.numerics.maximum import above_zero, hard_maximum
 from hwopt.types import Scalar
 
 LEVELS = {"p50": 0.5, "p95": 0.95, "p99": 0.99}

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from hwopt.model.maximum import Maximum
+from hwopt.model.numerics.maximum import Maximum
 from hwopt.model.serving.queueing import Passes, Requests, Spread, decay, gamma_quantile, normal_below
 from hwopt.types import Scalar
 

@@ -14,11 +14,11 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from hwopt.hardware.cluster import Cluster
-from hwopt.model import collectives
-from hwopt.model.maximum import Maximum, hard_maximum
-from hwopt.model.parameters import splits
-from hwopt.model.power import Activity
-from hwopt.model.roofline import fastest_seconds_per_flop
+from hwopt.model.chip.roofline import fastest_seconds_per_flop
+from hwopt.model.facility.power import Activity
+from hwopt.model.layers.parameters import splits
+from hwopt.model.network import collectives
+from hwopt.model.numerics.maximum import Maximum, hard_maximum
 from hwopt.model.serving import cache
 from hwopt.model.serving.batch import Batch
 from hwopt.model.serving.footprint import ServingFootprint, draft_share, footprint
@@ -199,7 +199,7 @@ def _reach(cluster: Cluster, chips: Scalar) -> Scalar:
     return hard_maximum(chips, 2.0 * cluster.network.size[0])
 
 
-class _Group(NamedTuple):
+class _ChipGroup(NamedTuple):
     """A group of chips with the largest batch that it passes and the tokens in a replica's cache, mean over layers."""
 
     plan: Plan
@@ -215,7 +215,9 @@ class _Memory(NamedTuple):
     group_bytes: tuple[Array, ...]
 
 
-def _memory(service: Service, clusters: Sequence[Cluster], groups: list[_Group]) -> tuple[_Memory, dict[str, Array]]:
+def _memory(
+    service: Service, clusters: Sequence[Cluster], groups: list[_ChipGroup]
+) -> tuple[_Memory, dict[str, Array]]:
     """What memory holds, and the margins of the plan, the least of all groups."""
     if len(clusters) == 1:
         each = jax.vmap(lambda group: footprint(service, clusters[0], *group))(_stacked(*groups))
@@ -306,13 +308,13 @@ def steady_state(service: Service, clusters: Sequence[Cluster], plan: Any, maxim
         waiting_s = load / (2.0 * (1.0 - load)) * first.period_s / other.pp
         first_token_s = waiting_s + first.latency_s + kv_transfer_s
         prefill_chips, decode_chips = other.chips, own.chips
-        groups = [_Group(own, batch, resident), _Group(other, first_batch, prompts * other.pp)]
+        groups = [_ChipGroup(own, batch, resident), _ChipGroup(other, first_batch, prompts * other.pp)]
     else:
         kv_transfer_s = jnp.full_like(least_s, jnp.nan)
         waiting_s = 0.5 * decodes * step.period_s / own.pp
         first_token_s = service.prefills * (waiting_s + first.latency_s)
         prefill_chips, decode_chips = (1.0 - decodes) * own.chips, decodes * own.chips
-        groups = [_Group(own, first_batch, resident + prompts * (decodes + (1.0 - decodes) * own.pp))]
+        groups = [_ChipGroup(own, first_batch, resident + prompts * (decodes + (1.0 - decodes) * own.pp))]
 
     asked = service.requests_per_s > 0.0
     busy_s = least_s * (1.0 / service.most_load)  # between two requests, with the headroom that is asked for

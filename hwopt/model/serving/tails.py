@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from hwopt.model.maximum import Maximum, hard_maximum
+from hwopt.model.numerics.maximum import Maximum, hard_maximum
 from hwopt.model.serving import queueing, slots, token_times
 from hwopt.model.serving.steady_state import SteadyState
 from hwopt.trace.monotone_primitives import EITHER, FALLS, FIXED, RISES, LowerEnvelope, MonotonePrimitive
@@ -20,7 +20,7 @@ PERCENTILES = tuple(name.format(level) for name in (FIRST, TOKEN) for level in q
 BUSIEST = "busiest_load"
 
 
-class _Group(NamedTuple):
+class _StreamGroup(NamedTuple):
     """Streams of sequences, as of `queueing.Stream`, with what comes to all of them in place of their load."""
 
     full_s: Scalar
@@ -72,8 +72,8 @@ class _Prompts(NamedTuple):
 
 
 def _first_beside(level: float, maximum: Maximum, *numbers: Scalar) -> Scalar:
-    """First token where prompts run beside answers: of a `_Group` and `queueing.Requests`."""
-    group, requests = _Group(*numbers[:7]), queueing.Requests(*numbers[7:])
+    """First token where prompts run beside answers: of a `_StreamGroup` and `queueing.Requests`."""
+    group, requests = _StreamGroup(*numbers[:7]), queueing.Requests(*numbers[7:])
     at = group.passing(requests)
     own = queueing.own_pass(requests, at, at.decoding_s + at.prompt_s)
     wait, after = slots.slot_wait(requests, at, group.load), slots.after_wait(requests, at)
@@ -81,10 +81,10 @@ def _first_beside(level: float, maximum: Maximum, *numbers: Scalar) -> Scalar:
 
 
 def _first_apart(level: float, maximum: Maximum, *numbers: Scalar) -> Scalar:
-    """First token where prompts have chips of their own, but for moving keys and values: of a `_Group`, `Requests`, and `_Prompts`
+    """First token where prompts have chips of their own, but for moving keys and values: of a `_StreamGroup`, `Requests`, and `_Prompts`
     but for their rate, which is the group's.
     """
-    group, requests = _Group(*numbers[:7]), queueing.Requests(*numbers[7:11])
+    group, requests = _StreamGroup(*numbers[:7]), queueing.Requests(*numbers[7:11])
     prompts = _Prompts(group.rate, *numbers[11:])
     coming = requests._replace(arrivals=queueing.departures(requests, prompts.load, prompts.replicas))
     at = group.passing(coming)
@@ -94,9 +94,9 @@ def _first_apart(level: float, maximum: Maximum, *numbers: Scalar) -> Scalar:
 
 
 def _next(level: float, maximum: Maximum, *numbers: Scalar) -> Scalar:
-    """Time between passes of a sequence: of a `_Group` and `queueing.Requests`."""
+    """Time between passes of a sequence: of a `_StreamGroup` and `queueing.Requests`."""
     requests = queueing.Requests(*numbers[7:])
-    return token_times.token_s(requests, _Group(*numbers[:7]).passing(requests), level)
+    return token_times.token_s(requests, _StreamGroup(*numbers[:7]).passing(requests), level)
 
 
 MOST_LOAD = 1.0 - 1e-6
@@ -118,7 +118,7 @@ _WAYS = {
 
 def _slower(*numbers: Scalar) -> tuple[Scalar, ...]:
     """The same at half their load where more comes than is answered: numbers that are not used, and not NaN."""
-    group = _Group(*numbers[:7])
+    group = _StreamGroup(*numbers[:7])
     loads = [group.load] if len(numbers) == 11 else [group.load, _Prompts(group.rate, *numbers[11:]).load]
     for load in loads:
         group = group._replace(rate=jnp.where(load < MOST_LOAD, group.rate, 0.5 * group.rate / load))
@@ -138,7 +138,7 @@ def _ended(function: Callable[..., Scalar], level: float) -> Callable[..., Scala
     """
 
     def run(*numbers: Scalar) -> Scalar:
-        group = _Group(*numbers[:7])
+        group = _StreamGroup(*numbers[:7])
         ends = (group.load < MOST_LOAD) & (group.rate * group.prompt_s < group.streams)
         if len(numbers) > 11:
             ends = ends & (_Prompts(group.rate, *numbers[11:]).load < MOST_LOAD)
@@ -200,7 +200,7 @@ def tails(service: Service, plan: Any, state: SteadyState, maximum: Maximum, pro
     two = plan.disaggregated
     own, other = (plan.decode, plan.prefill) if two else (plan, plan)
     rate = service.peak_over_mean / state.interval_s
-    group = _Group(
+    group = _StreamGroup(
         full_s=state.step.period_s,
         empty_s=state.empty.period_s,
         prompt_s=jnp.zeros_like(rate) if two else state.first.latency_s - state.step.latency_s,

@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 
-from hwopt.model.maximum import above_zero
+from hwopt.model.numerics.maximum import above_zero
 from hwopt.model.serving.queueing import NORMAL, Passes, Requests, companions_per_s
 from hwopt.model.serving.slots import peakedness, slot_wait
 from hwopt.types import Scalar

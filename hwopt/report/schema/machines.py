@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from hwopt.model.footprint import Footprint
-from hwopt.model.manufacture import Bill
-from hwopt.model.preemption import Interrupted, SpotReport
-from hwopt.model.ramp import Stages
+from hwopt.model.chip.manufacture import ChipBill
+from hwopt.model.chip.silicon import Areas
+from hwopt.model.facility.preemption import Interrupted, SpotReport
 from hwopt.model.report import GroupReport, Report, ServingReport, TrainingReport, TrainServeReport, outputs
-from hwopt.model.schedule import Breakdown
 from hwopt.model.serving.footprint import ServingFootprint
-from hwopt.model.silicon import Areas
+from hwopt.model.training.batch_ramp import RampStages
+from hwopt.model.training.footprint import Footprint
+from hwopt.model.training.schedule import Breakdown
 from hwopt.plan import Plan
 from hwopt.quantity import quantities
 from hwopt.report.schema.kinds import (
@@ -86,7 +86,7 @@ _PRICES = {
     for name in ("input", "output")
 }
 
-TRAINING = _report(TrainingReport, Footprint, {}, {"stages": listed(record(declared(Stages)))})
+TRAINING = _report(TrainingReport, Footprint, {}, {"stages": listed(record(declared(RampStages)))})
 SERVING = _report(ServingReport, ServingFootprint, _PRICES, {"groups": by_name(record(declared(GroupReport)))})
 """Keys of a report that are always there, and those that may be."""
 
@@ -140,7 +140,7 @@ DEFINITIONS: dict[str, Schema] = {
         **dict.fromkeys(("sram_bytes", "hbm_bandwidth_bytes_per_s", "hbm_capacity_bytes", "power_w"), maybe(NUMBER)),
         "areas": record(fields_of(Areas)),
         "wafers": maybe(NUMBER), "embodied_carbon_kg": maybe(NUMBER),
-        "bill_usd": record(fields_of(Bill) | {"total": maybe(NUMBER)}),
+        "bill_usd": record(fields_of(ChipBill) | {"total": maybe(NUMBER)}),
         "price_usd": maybe(NUMBER),
     })),
 }  # fmt: skip

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from hwopt.evidence.validation.score import CellErrors
-from hwopt.model.fleet import FleetReport
+from hwopt.model.fleet.data_parallel import FleetReport
 from hwopt.model.report import outputs
-from hwopt.model.schedule import Breakdown
-from hwopt.model.transfer import Transferred
+from hwopt.model.training.schedule import Breakdown
+from hwopt.model.training.transfer_learning import Transferred
 from hwopt.report.fabrics import METRICS as OF_FABRICS
 from hwopt.report.fleet import _OF_GROUP as OF_GROUP
 from hwopt.report.scaling import METRICS as OF_SIZES

@@ -14,7 +14,7 @@ from hwopt.design.design import Design
 from hwopt.design.metrics import metric_of, numbers
 from hwopt.hardware.chip_project import ChipProject
 from hwopt.hardware.cluster import Cluster
-from hwopt.model.chip_project import installed
+from hwopt.model.chip.chip_project import installed
 from hwopt.model.estimate import KINDS, estimate, report_type
 from hwopt.model.report import ServingReport, TrainingReport, TrainServeReport
 from hwopt.plan import Disaggregated, Plan, TrainServePlan

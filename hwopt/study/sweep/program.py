@@ -17,7 +17,7 @@ from hwopt.design.exact import Exact, ExactModel
 from hwopt.design.metrics import Metric
 from hwopt.design.problem import Problem
 from hwopt.model.report import FEASIBILITY_TOLERANCE, declared_margins
-from hwopt.model.schedule import Breakdown
+from hwopt.model.training.schedule import Breakdown
 from hwopt.study.sensitivity.inputs import Input
 from hwopt.study.sweep.space import Space
 from hwopt.trace.scalar_program import ScalarProgram, Symbol, scalar_program

@@ -8,8 +8,8 @@ import numpy as np
 
 from hwopt.design.design import Design
 from hwopt.hardware.cluster import Cluster
-from hwopt.model import work
 from hwopt.model.kernels import kernels
+from hwopt.model.layers import work
 from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.study.sweep.attributes import BOTTLENECK, flags, number, of_binding, of_case, of_metric, of_variable
 from hwopt.study.sweep.program import OUTCOMES, PARTS

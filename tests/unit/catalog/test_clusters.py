@@ -13,9 +13,9 @@ from hwopt.catalog.fields import ARCHITECTURES
 from hwopt.catalog.load import data_root
 from hwopt.errors import UserError
 from hwopt.hardware.chip import LEAKAGE_REFERENCE_K
-from hwopt.model import bill, cost
-from hwopt.model.power import FULL_LOAD, it_w, pue
-from hwopt.model.thermal import full_load_w, operating_point
+from hwopt.model.chip.thermal import full_load_w, operating_point
+from hwopt.model.facility import bill, cost
+from hwopt.model.facility.power import FULL_LOAD, it_w, pue
 from hwopt.types import PRECISIONS
 from tests.rotation import rotated
 

@@ -11,7 +11,7 @@ import pytest
 from hwopt import catalog
 from hwopt.catalog.config_operators import known_layouts
 from hwopt.errors import UserError
-from hwopt.model import work
+from hwopt.model.layers import work
 from hwopt.model.operators import work as _work  # noqa: F401 (registers what tables of operators are)
 from hwopt.workload.operator_kinds import (
     KINDS,

@@ -10,8 +10,9 @@ import pytest
 
 from hwopt import catalog
 from hwopt.errors import UserError
-from hwopt.model import cost, machine
-from hwopt.model.bill import bill_lines
+from hwopt.model import machine
+from hwopt.model.facility import cost
+from hwopt.model.facility.bill import bill_lines
 from tests.in_numpy import in_numpy
 from tests.tiers import turn
 

@@ -10,8 +10,8 @@ import pytest
 
 import hwopt
 from hwopt import catalog
-from hwopt.model import chip_project, manufacture
-from hwopt.model.thermal import core_power_w, rated_power_w
+from hwopt.model.chip import chip_project, manufacture
+from hwopt.model.chip.thermal import core_power_w, rated_power_w
 from tests.in_numpy import in_numpy, once
 
 DESIGNS = [name for name in catalog.names("designs") if "unsupported" not in catalog.record("designs", name).text]

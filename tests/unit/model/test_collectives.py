@@ -10,7 +10,7 @@ import pytest
 
 from hwopt import catalog
 from hwopt.hardware.network import Network
-from hwopt.model import collectives
+from hwopt.model.network import collectives
 from tests.reference.plain import collectives as plain
 
 KINDS = ("ring_pass_s", "all_reduce_s", "all_to_all_s")

@@ -7,11 +7,11 @@ import pytest
 from hwopt import catalog
 from hwopt.catalog.names import data_root
 from hwopt.errors import UserError
-from hwopt.model import fabric
-from hwopt.model.bill import bill_lines
+from hwopt.model.facility.bill import bill_lines
+from hwopt.model.network import switch_counts
 from tests.in_numpy import once
 
-switches_per_chip = once(fabric.switches_per_chip)
+switches_per_chip = once(switch_counts.switches_per_chip)
 
 
 def test_a_link_of_radix_64_takes_five_ports_of_switches_a_port():

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from hwopt import catalog
-from hwopt.model import collectives, work
+from hwopt.model.chip.roofline import gemm_time
 from hwopt.model.estimate import estimate
-from hwopt.model.layer import _distinct_domains
-from hwopt.model.roofline import gemm_time
+from hwopt.model.layers import work
+from hwopt.model.layers.layer_time import _distinct_domains
+from hwopt.model.network import collectives
 from tests.cases import one_chip_cases, random_cases, replace
 from tests.in_numpy import in_numpy
 

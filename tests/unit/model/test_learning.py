@@ -11,7 +11,7 @@ from scipy.optimize import brentq, minimize_scalar
 from hwopt.catalog.names import data_root, names
 from hwopt.catalog.workloads import loss_law
 from hwopt.errors import UserError
-from hwopt.model import learning as model
+from hwopt.model.training import learning as model
 from hwopt.solver.jit_options import quick_jit
 from hwopt.workload.learning import LossLaw
 from tests.in_numpy import in_numpy, one_row

@@ -16,7 +16,7 @@ from hwopt.catalog.names import data_root, names
 from hwopt.catalog.silicon import process
 from hwopt.errors import UserError
 from hwopt.hardware.process import Dies, Package, Process
-from hwopt.model.manufacture import (
+from hwopt.model.chip.manufacture import (
     bill_of_materials,
     die_yield,
     embodied_carbon_kg,

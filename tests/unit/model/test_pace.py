@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from hwopt import catalog
+from hwopt.model.chip.roofline import KernelTime
+from hwopt.model.chip.sustained_clock import AS_ASKED, clock_under_load, pace
+from hwopt.model.chip.thermal import core_power_w, fixed_power_w, operating_point, voltage_ratio
 from hwopt.model.estimate import estimate
-from hwopt.model.pace import AS_ASKED, at_work, pace
-from hwopt.model.roofline import KernelTime
-from hwopt.model.thermal import core_power_w, fixed_power_w, operating_point, voltage_ratio
 from tests.in_numpy import in_numpy, once, one_row
 from tests.slopes import memory_elasticity
 
@@ -36,7 +36,7 @@ def kernels_of(rng, count):
 def running(cluster):
     """A chip at work, and the point of full load."""
     point = operating_point(cluster.chip, cluster.cooling)
-    return at_work(cluster.chip, point), point
+    return clock_under_load(cluster.chip, point), point
 
 
 def fixed_w(cluster):
@@ -82,7 +82,7 @@ def test_full_load_keeps_the_clock_of_full_load():
         second = jnp.asarray(1.0)
         # HBM busy as long as arithmetic takes at the clock of full load.
         busy = KernelTime.as_asked(second, 0.0 * second, 0.0 * second, second / point.clock_ratio)
-        keeps = pace(at_work(cluster.chip, point), busy)
+        keeps = pace(clock_under_load(cluster.chip, point), busy)
         assert float(1.0 / keeps.slowdown) == pytest.approx(float(point.clock_ratio), rel=1e-12)
 
 

@@ -11,9 +11,9 @@ import pytest
 from hwopt import catalog
 from hwopt.cli import main
 from hwopt.errors import UserError
-from hwopt.model import reliability
 from hwopt.model.estimate import estimate
-from hwopt.model.preemption import spot_report
+from hwopt.model.facility import reliability
+from hwopt.model.facility.preemption import spot_report
 from tests.in_numpy import once
 
 RUN = catalog.training_run("llama3.1-8b", global_batch=64)

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import pytest
 
-from hwopt.model.maximum import hard_maximum
+from hwopt.model.numerics.maximum import hard_maximum
 from hwopt.model.serving import queueing, slots, tails
 from tests.in_numpy import in_numpy
 from tests.rotation import picked
@@ -138,7 +138,7 @@ def test_the_share_that_waits_is_that_of_the_birth_and_death_process():
             waits = beyond / (1.0 + chances[:-1].sum() + beyond)
             first, _ = closed(server, load, (1.0, 1.0, 1.0))
             numbers = (server.full_s, server.empty_s, server.prompt_s, rate, server.slots, server.tokens - 1.0, 1.0)
-            group, requests = tails._Group(*numbers), queueing.Requests(1.0, 1.0, 1.0, 1.0)
+            group, requests = tails._StreamGroup(*numbers), queueing.Requests(1.0, 1.0, 1.0, 1.0)
             at = group.passing(requests)
             share = float(slots.slot_wait(requests, at, load).share)
             edge = slots._EDGE * load**slots._LOADED

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hwopt import catalog
-from hwopt.model import cost, power, rack
+from hwopt.model.facility import cost, power, rack
 
 
 def of_domain(chips: float, **changed):

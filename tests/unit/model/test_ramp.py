@@ -11,8 +11,8 @@ import pytest
 from hwopt import catalog
 from hwopt.catalog.names import data_root
 from hwopt.errors import UserError
-from hwopt.model import learning
 from hwopt.model.estimate import estimate
+from hwopt.model.training import learning
 from hwopt.workload.ramp import BatchRamp, whole_micro_batches
 from tests.in_numpy import in_numpy, one_row
 from tests.reference.plain.thermal import bisect

@@ -18,8 +18,8 @@ from hwopt.catalog.names import data_root, names
 from hwopt.catalog.peripherals import reliability
 from hwopt.errors import UserError
 from hwopt.hardware.peripherals import Reliability
-from hwopt.model import reliability as model
-from hwopt.model.maximum import hard_maximum, soft_maximum
+from hwopt.model.facility import reliability as model
+from hwopt.model.numerics.maximum import hard_maximum, soft_maximum
 from hwopt.solver.jit_options import quick_jit
 from tests.in_numpy import in_numpy, once
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from hwopt import catalog
-from hwopt.model.maximum import hard_maximum
-from hwopt.model.roofline import HALF_SIZE_RATE, fastest_seconds_per_flop, gemm_time, half_size_growth
-from hwopt.model.work import GEMMS, Gemms
+from hwopt.model.chip.roofline import HALF_SIZE_RATE, fastest_seconds_per_flop, gemm_time, half_size_growth
+from hwopt.model.layers.work import GEMMS, Gemms
+from hwopt.model.numerics.maximum import hard_maximum
 from hwopt.types import PRECISIONS
 from tests.cases import replace
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.special import lambertw
 
-from hwopt.model.reliability import checkpoint_interval_s
-from hwopt.model.root import lambert_above_branch, root
+from hwopt.model.facility.reliability import checkpoint_interval_s
+from hwopt.model.numerics.root_finding import lambert_above_branch, root
 from hwopt.trace.scalar_program import scalar_program
 from hwopt.trace.simplify import simplified, slopes
 

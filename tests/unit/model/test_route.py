@@ -8,7 +8,7 @@ import pytest
 
 from hwopt import catalog
 from hwopt.hardware.network import Network
-from hwopt.model import collectives, route
+from hwopt.model.network import collectives, route
 from tests import cases
 
 KINDS = ("ring_pass_s", "all_reduce_s", "all_to_all_s")

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from hwopt.model.schedule import hidden_micro_batches, plain_micro_batches
+from hwopt.model.training.schedule import hidden_micro_batches, plain_micro_batches
 
 
 def last(stages: float, chunks: float, micro_batches: float) -> float:

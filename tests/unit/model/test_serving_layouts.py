@@ -9,9 +9,9 @@ import pytest
 import hwopt
 from hwopt import catalog
 from hwopt.errors import UserError
+from hwopt.model.layers.work import Flow, imbalance
 from hwopt.model.serving.exchanges import LOG_WEIGHT_BYTES, split_s
 from hwopt.model.serving.steady_state import steady_pass
-from hwopt.model.work import Flow, imbalance
 from hwopt.report.plan_words import plan_document
 from tests.in_numpy import once
 

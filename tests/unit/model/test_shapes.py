@@ -10,7 +10,7 @@ SCRIPT = """
 from jaxtyping import install_import_hook
 
 with install_import_hook("hwopt.model", "beartype.beartype"):
-    import hwopt.model.chip_project, hwopt.model.estimate, hwopt.model.kernels
+    import hwopt.model.chip.chip_project, hwopt.model.estimate, hwopt.model.kernels
 import sys
 
 import jax
@@ -21,10 +21,10 @@ from jaxtyping import TypeCheckError
 import hwopt
 from hwopt import catalog
 from hwopt.design.exact import ExactModel
-from hwopt.model.chip_project import chip, margins
+from hwopt.model.chip.chip_project import chip, margins
 from hwopt.model.estimate import Lifted, estimate, lifted_estimate
-from hwopt.model.roofline import bf16_rate
-from hwopt.model.thermal import leakage_w
+from hwopt.model.chip.roofline import bf16_rate
+from hwopt.model.chip.thermal import leakage_w
 
 
 def training(workload, chip, **plan):

@@ -15,8 +15,8 @@ from hwopt.catalog.names import names
 from hwopt.catalog.silicon import chip_design, technology
 from hwopt.errors import UserError
 from hwopt.hardware.chip_project import ChipDesign
-from hwopt.model.silicon import areas, chip, flop_energy_j, margins, transistors_per_flop
-from hwopt.model.thermal import rated_power_w
+from hwopt.model.chip.silicon import areas, chip, flop_energy_j, margins, transistors_per_flop
+from hwopt.model.chip.thermal import rated_power_w
 from hwopt.solver.jit_options import quick_jit
 from hwopt.types import PRECISIONS
 from tests.in_numpy import in_numpy, once

@@ -8,8 +8,8 @@ import pytest
 
 from hwopt import catalog
 from hwopt.cli import main
-from hwopt.model import learning
-from hwopt.model.transfer import SATURATED, saturating_tokens, transferred, transferred_tokens
+from hwopt.model.training import learning
+from hwopt.model.training.transfer_learning import SATURATED, saturating_tokens, transferred, transferred_tokens
 from tests.schemas import check
 
 GPT3 = 1.75e11

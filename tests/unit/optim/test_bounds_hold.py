@@ -10,8 +10,8 @@ import hwopt
 from hwopt.design.exact import ExactModel
 from hwopt.design.lattices import lattice_of
 from hwopt.integers.boxes import Boxes
-from hwopt.model.learning import loss_floor
 from hwopt.model.report import FEASIBILITY_TOLERANCE
+from hwopt.model.training.learning import loss_floor
 from hwopt.solver.interior_point.result import SolveStatus
 from hwopt.solver.options import SEARCH
 from hwopt.solver.search.bounding import bound_nodes

@@ -19,8 +19,8 @@ from hwopt.design.lattices import lattice_of
 from hwopt.errors import UserError
 from hwopt.hardware.cluster import ClusterPair
 from hwopt.integers.boxes import Boxes
+from hwopt.model.chip.thermal import operating_point
 from hwopt.model.report import FEASIBILITY_TOLERANCE
-from hwopt.model.thermal import operating_point
 from hwopt.report.bill import bill
 from hwopt.solver.options import SEARCH
 from hwopt.solver.search.bounding import bound_nodes

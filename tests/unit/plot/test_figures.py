@@ -279,7 +279,7 @@ def test_budgets_over_their_limit_are_red(sweep, drawn):
 
 
 def test_every_part_has_a_colour():
-    from hwopt.model.schedule import Breakdown
+    from hwopt.model.training.schedule import Breakdown
 
     assert {name.removesuffix("_s") for name in Breakdown._fields} == set(PARTS)
     assert part_colour("compute_s") == part_colour("compute") != part_colour("something else")

@@ -10,7 +10,7 @@ from hwopt import catalog
 from hwopt.cli import main
 from hwopt.errors import UserError
 from hwopt.model.estimate import estimate
-from hwopt.model.maximum import expected_maximum_sigmas
+from hwopt.model.numerics.maximum import expected_maximum_sigmas
 from hwopt.study.backup import backup, expected_order_sigmas, independent_replicas
 from tests.in_numpy import once
 

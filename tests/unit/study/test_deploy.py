@@ -12,8 +12,8 @@ import pytest
 from hwopt import catalog
 from hwopt.cli import main
 from hwopt.errors import UserError
-from hwopt.model import deployment
-from hwopt.model.deployment import Load, Terms
+from hwopt.model.facility import deployment
+from hwopt.model.facility.deployment import Load, Terms
 from hwopt.report.deploy import deploy_answer
 from hwopt.study.deploy import BUILD, COLOCATE, HALL, RENT, RETROFIT, YEAR_S, deploy
 

@@ -18,7 +18,7 @@ from hwopt.design.design import completed
 from hwopt.design.lattices import lattice_of
 from hwopt.design.metrics import numbers
 from hwopt.errors import UserError
-from hwopt.model.chip_project import installed
+from hwopt.model.chip.chip_project import installed
 from hwopt.model.estimate import estimate
 from hwopt.plot.tornado import plot_tornado
 from hwopt.report.sensitivity import sensitivity_document, sensitivity_screen

@@ -1,0 +1,1 @@
+"""One accelerator: roofline, silicon, manufacture, heat and clock."""

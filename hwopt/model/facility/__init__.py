@@ -1,0 +1,1 @@
+"""Racks, power, money, reliability and the building around chips."""

@@ -1,0 +1,95 @@
+"""What a cluster is bought in: how many of each part, what each costs, and what it draws at full load.
+
+Every price and every watt of `hwopt.model.facility.cost` and `hwopt.model.facility.power` stands in one line, so that the sums are capital and peak
+power at the meter.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from hwopt.hardware.cluster import Cluster
+from hwopt.model import machine
+from hwopt.model.facility import cost, power, rack
+from hwopt.model.network import switch_counts
+from hwopt.types import Scalar
+
+_PER_TB = 1e-12
+"""Terabytes of a byte."""
+
+
+class BillLine(NamedTuple):
+    """A part. **Units:** USD and W of one, at full load."""
+
+    count: Scalar
+    unit_usd: Scalar
+    unit_w: Scalar
+
+
+def bill_lines(cluster: Cluster) -> dict[str, BillLine]:
+    """The parts of a cluster by name; a line may count none. Sums of `count x unit` are `capex_usd` and `peak_power_w`.
+
+    Spares are parts of equipment that stand on shelves, without power. What fans, supplies, cooling and conversion draw is counted
+    by the watt of what they serve. Nothing costs a user who rents.
+    """
+    chip, network, prices, facility = cluster.chip, cluster.network, cluster.prices, cluster.facility
+    n, servers, stands = cluster.chips, cluster.chips / cluster.rack.server_chips, rack.racks(cluster)
+    it = machine.machine(cluster, None)
+    point, it_w, built = it.point, it.it_peak_w, it.capital
+    boards_w = it_w * (1.0 - cluster.cooling.fan_fraction) * facility.supply_efficiency
+    pool_usd, paid = cost.pool_usd(cluster), prices.owned
+    bandwidth, watts = network.bandwidth_bytes_per_s, network.bandwidth_bytes_per_s * network.energy_j_per_byte
+    dollars = bandwidth * prices.network_usd_per_byte_per_s
+    levels = rack.domain_levels(cluster)
+    lanes, ports = switch_counts.lanes_per_chip(cluster), switch_counts.ports_per_chip(cluster)
+    switches = switch_counts.switches_per_chip(cluster)
+    switched, each_switch = jnp.where(switches > 0.0, 1.0, 0.0), jnp.where(switches > 0.0, switches, 1.0)
+    switch_usd = switched * jnp.sum((dollars * network.switch_price_share)[1:])
+    switch_w = switched * jnp.sum((watts * network.switch_power_share)[1:])
+    stacks = jnp.where(chip.hbm_stacks > 0.0, chip.hbm_stacks, 1.0)  # memory that no stacks are stated of counts as one
+    memory_usd, memory_w = (
+        cost.chip_usd(cluster) - prices.chip_base_usd,
+        chip.hbm_bandwidth_bytes_per_s * chip.hbm_energy_j_per_byte,
+    )
+    bought = n * (1.0 + prices.spares_fraction) + it.hot_spares
+    ordered = cost.ordered_chips(cluster, bought)
+    each_usd = (built.equipment - built.storage - built.redesign - (ordered - bought) * cost.chip_usd(cluster)) / bought
+    own_w = chip.standby_power_w + point.leakage_w + point.core_w
+    none = jnp.zeros_like(n)
+    lines = {
+        "chips": BillLine(n, prices.chip_base_usd, own_w),
+        "HBM stacks": BillLine(n * stacks, memory_usd / stacks, memory_w / stacks),
+        "scale-up lanes": BillLine(n * lanes, levels * dollars[0] / lanes, levels * watts[0] / lanes),
+        "domain cabling": BillLine(n, prices.domain_usd_per_chip * network.size[0] / prices.reference_domain, none),
+        "optics beyond racks": BillLine(
+            n * rack.optical_share(cluster),
+            bandwidth[0] * cluster.rack.optics_usd_per_byte_per_s,
+            bandwidth[0] * cluster.rack.optics_energy_j_per_byte,
+        ),
+        "NICs and cables": BillLine(
+            n * ports, (dollars[1] + dollars[2] - switch_usd) / ports, (watts[1] + watts[2] - switch_w) / ports
+        ),
+        "switches": BillLine(n * switches, switch_usd / each_switch, switch_w / each_switch),
+        "hosts": BillLine(
+            servers, prices.host_usd * cluster.rack.server_chips, facility.host_power_w * cluster.rack.server_chips
+        ),
+        "memory pool": BillLine(n, pool_usd, power.pool_w(cluster)),
+        "racks": BillLine(stands, cluster.rack.price_usd, none),
+        "spares": BillLine(n * prices.spares_fraction, each_usd, none),
+        "hot spares": BillLine(it.hot_spares, each_usd, it_w),
+        "chips of the minimum order unused": BillLine(ordered - bought, cost.chip_usd(cluster), none),
+        "redesign of the chip": BillLine(jnp.ones_like(n), prices.redesign_usd, none),
+        "storage, TB": BillLine(
+            n * cluster.storage.capacity_bytes * _PER_TB,
+            cost.storage_usd(cluster) / (cluster.storage.capacity_bytes * _PER_TB),
+            power.storage_w(cluster) / (cluster.storage.capacity_bytes * _PER_TB),
+        ),
+        "fans and supplies": BillLine(stands, none, cluster.rack.chips * (it_w - boards_w)),
+        "building, W of IT": BillLine(
+            it.fed_w,
+            facility.construction_usd_per_w + cluster.cooling.capital_usd_per_w,
+            power.design_pue(facility, cluster.cooling) - 1.0,
+        ),
+        "further sites": BillLine(cluster.sites.count - 1.0, cluster.sites.fixed_usd, none),
+    }  # fmt: skip
+    return {name: line._replace(unit_usd=paid * line.unit_usd) for name, line in lines.items()}

@@ -1,0 +1,1 @@
+"""Several kinds of chips that train one model together."""

@@ -1,0 +1,1 @@
+"""Work, weights and time of one layer, shared by training and serving."""

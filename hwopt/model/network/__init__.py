@@ -1,0 +1,1 @@
+"""Collectives and routes over nested tiers, switch counts, several sites."""

@@ -1,0 +1,1 @@
+"""Exact and smooth maxima, and differentiable roots of equations."""

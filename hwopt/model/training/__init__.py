@@ -1,0 +1,1 @@
+"""A training run: schedule, memory, batch ramps, learning."""

@@ -1,0 +1,261 @@
+"""Memory a chip needs: states by sharding, activations by the published per-layer formula, logits, reserve."""
+
+from functools import singledispatch
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from hwopt.model.layers import work
+from hwopt.model.layers.parameters import Weights, larger_layer
+from hwopt.model.numerics.maximum import Maximum, above_zero, hard_maximum, several
+from hwopt.plan import Plan
+from hwopt.stack import Stack
+from hwopt.types import Scalar
+from hwopt.workload.training import TrainingRun
+from hwopt.workload.transformer import Transformer
+
+
+class Footprint(NamedTuple):
+    """Bytes of the fullest chip's own memory; the parts add up to the total."""
+
+    weights_bytes: Array
+    gradients_bytes: Array
+    optimizer_bytes: Array
+    activations_bytes: Array
+    logits_bytes: Array  # what the last stage needs beyond the first: logits, fewer layers, fewer micro-batches
+    working_bytes: Array
+    reserve_bytes: Array
+
+    @property
+    def total_bytes(self) -> Array:
+        return sum(self[1:], start=self[0])
+
+
+class Offloaded(NamedTuple):
+    """Bytes of the fullest chip's share of the memory pool, and what moves between the two."""
+
+    weights_bytes: Array  # streamed for each pass; their gradients leave as they come
+    gradients_bytes: Array  # of the weights streamed, a pass
+    optimizer_bytes: Array
+    activations_bytes: Array
+    micro_batch_activations_bytes: Array  # offloaded by one micro-batch
+    updated_parameters: Array  # whose optimizer states lie in the pool
+    updated_here: Array  # whose states lie on the chip
+
+    @property
+    def total_bytes(self) -> Array:
+        return self.weights_bytes + self.gradients_bytes + self.optimizer_bytes + self.activations_bytes
+
+
+def attention_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack) -> Scalar:
+    """Bytes of one layer's attention core that selective recomputation drops: `5 a s / h` of arXiv 2205.05198 eq. 2.
+
+    Stored scores: softmax output 2, dropout mask 1 and dropout output 2 (with dropout), a byte count per score.
+    A fused kernel keeps 4 bytes a row (log-sum-exp) instead.
+    """
+    per_score = 2.0 + 3.0 * stack.dropout_masks
+    rows = work.tokens_per_chip(run, plan) * run.model.heads / plan.tp
+    stored = work.attention_score_elements(run, plan) * per_score
+    return stack.attention_scores_stored * stored + (1.0 - stack.attention_scores_stored) * 4.0 * rows
+
+
+def layer_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack, moe: Scalar | float) -> Scalar:
+    """Bytes of one layer and micro-batch kept for the backward pass, attention core left out.
+
+    Around the parallel region: `residual_tensors` of 2 h (two norms' inputs; their outputs are GEMM inputs, and are kept
+    or rebuilt), dropout masks h each; over t with sequence parallelism, but for GEMM inputs that stay whole once gathered.
+    Inside: queries, keys, values, the output product's input, and the MLP's inner tensors (one per matrix, the last one
+    kept or rebuilt; where the product of a gate is not fused, what the activation function returns, too). For GPT
+    (f = 4 h, plain, dropout, four tensors) this is `34 s b h / t` (arXiv 2205.05198, eq. 4). GEMM inputs take the bytes
+    of the GEMM's format where the stack keeps the cast copy; the attention core's output is then kept twice.
+    """
+    w, a = run.model, run.activation_bytes
+    tokens = work.tokens_per_chip(run, plan)
+    element = work.gemm_bytes_per_element(run)
+    kept_cast = jnp.where(element < 2.0, stack.cast_inputs_kept, 0.0)  # only formats below 16 bit are casts
+    twice = kept_cast * element
+    narrow = twice + (1.0 - kept_cast) * a
+    around = work.residual_share(plan)
+    inputs = around + stack.gathered_inputs_kept * (1.0 - around)  # of GEMMs, which the norms return
+    norms = 2.0 * a * around + (stack.residual_tensors - 2.0) * narrow * inputs
+    product = stack.product_kept * narrow + stack.activation_kept * a * (w.mlp_matrices - 2.0)
+    outer = (norms + 2.0 * stack.dropout_masks * around) * w.hidden * tokens
+    kv_heads = jnp.where(w.kv_rank > 0, w.heads, hard_maximum(w.kv_heads, plan.tp))
+    latent = (w.query_rank + w.kv_rank + w.rope_dim) * tokens
+    heads = w.heads * (a * w.qk_dim + (a + twice) * w.v_dim) + a * kv_heads * (w.qk_dim + w.v_dim)
+    inner = heads * tokens / plan.tp + a * latent
+    mlp = a * (w.mlp_matrices - 1.0) + product
+    dense = mlp * w.ffn * tokens / plan.tp
+    copies = work.expert_rank_tokens(work.flow(run, plan), plan)
+    experts = copies * (mlp * w.expert_ffn / plan.expert_tp + narrow * w.hidden)
+    shared = mlp * w.shared_experts * w.expert_ffn * tokens / plan.tp
+    return outer + inner + (1.0 - moe) * dense + moe * (experts + shared)
+
+
+def _smaller(a: Scalar, b: Scalar) -> Scalar:
+    return jnp.where(b < a, b, a)
+
+
+def micro_batches(run: TrainingRun, plan: Plan) -> Scalar:
+    """Micro-batches a replica and step: `B / (d b)`."""
+    return run.global_batch_sequences / (plan.dp * plan.micro_batch)
+
+
+@singledispatch
+def stage_activations(
+    model: Any, run: TrainingRun, plan: Plan, stack: Stack, weights: Weights
+) -> tuple[Scalar, Scalar]:
+    """Activations that a stage keeps, and its working set, by kind of model."""
+    raise TypeError(f"no memory of a {type(model).__name__}")
+
+
+@singledispatch
+def spread_tables_bytes(model: Any, plan: Plan) -> Scalar | None:
+    """Tables of look-ups on a chip that no replica shares; None of models that have none."""
+    return None
+
+
+@stage_activations.register
+def stage_activation_bytes(
+    w: Transformer, run: TrainingRun, plan: Plan, stack: Stack, weights: Weights
+) -> tuple[Scalar, Scalar]:
+    """Activations of the stage that keeps most, and the working set of the layer being recomputed or gathered.
+
+    Kept: layers of a stage times micro-batches in flight. On the first stage these are p under 1F1B, `p + (p - 1)/v`
+    interleaved; on the second 1, or 2/v, fewer; never more than the step has (a kink). Where layers do not divide, the
+    first stage is the second to go short of one (the last is the first), and the second stage may keep more; software
+    that balances stages by cost leaves the first one full. Full recomputation keeps a layer's input, `2 s b h`. Working:
+    one layer's activations when recomputed; the input of a tensor-parallel region and its gradient, whole, with sequence
+    parallelism; the gradients of `layers_whole` layers in the weights' format before they are added up (grouped products
+    of routed experts add them up at once), and of a table; weights gathered where they are sharded (`gathered_bytes`).
+
+    **Returns:** (kept bytes, working bytes). **Source:** arXiv 2205.05198, section 4.2.3 and table 2; warm-up counts of
+    the interleaved schedule: Narayanan et al. 2021 (arXiv 2104.04473).
+    """
+    tokens = work.tokens_per_chip(run, plan)
+    around = work.residual_share(plan)
+    checkpoint = run.activation_bytes * w.hidden * tokens * around
+    core = attention_activation_bytes(run, plan, stack)
+    kept_core = (1.0 - plan.recompute_attention) * core
+
+    def layer(moe: float) -> tuple[Scalar, Scalar]:
+        body = layer_activation_bytes(run, plan, stack, moe)
+        kept = plan.recompute_full * checkpoint + (1.0 - plan.recompute_full) * (body + kept_core)
+        return kept, plan.recompute_full * (body + core)
+
+    dense, dense_working = layer(moe=0.0)
+    moe, moe_working = layer(moe=1.0)
+    layers = (w.dense_layers * dense + w.moe_layers * moe) / w.layers  # one layer, mean of the kinds
+    kept = layers * layers_in_flight(run, plan, stack, w.layers)
+    working = larger_layer(w, dense_working, moe_working)
+    largest = larger_layer(w, weights.dense_layer, weights.moe_layer + weights.experts_layer)
+    summed = larger_layer(w, weights.dense_layer, weights.moe_layer)
+    whole = 2.0 * run.activation_bytes * w.hidden * tokens * (1.0 - around)
+    pending = stack.layers_whole * summed * run.weight_bytes * run.trainable_fraction
+    pending += stack.table_gradient_bytes * w.vocab * w.hidden / plan.tp * run.trainable_fraction
+    layers_bytes = stack.layers_whole * largest * run.weight_bytes  # the layer at work and the next
+    streamed = plan.weights_offloaded * layers_bytes
+    return kept, working + whole + pending + streamed + gathered_bytes(run, plan, stack, weights, layers_bytes)
+
+
+def layers_in_flight(run: TrainingRun, plan: Plan, stack: Stack, layers: Scalar) -> Scalar:
+    """Layers of a stage times micro-batches in flight, of the stage that has most; see `stage_activation_bytes`."""
+    fullest = plan.fullest_stage * layers / plan.pp
+    short = (plan.fullest_stage - 1.0) * layers  # layers that the stages together have less than full ones
+    first = fullest - (1.0 - stack.first_stage_full) * _smaller(above_zero(short - 1.0), jnp.ones_like(short))
+    has_chunks = several(plan.virtual_stages)
+    flying = plan.pp + has_chunks * (plan.pp - 1.0) / plan.virtual_stages
+    fewer = 1.0 + has_chunks * (2.0 / plan.virtual_stages - 1.0)
+    of_step = micro_batches(run, plan)
+    return hard_maximum(first * _smaller(flying, of_step), fullest * _smaller(flying - fewer, of_step))
+
+
+def gathered_bytes(run: TrainingRun, plan: Plan, stack: Stack, weights: Weights, layers_bytes: Scalar) -> Scalar:
+    """What a chip holds whole of sharded weights: `layers_whole` layers, or the stage and its gradients in a pipeline.
+
+    A pipeline runs many micro-batches through the same stage: resharding after each would gather the stage again every
+    time, so weights stay gathered and gradients unreduced until the last one.
+
+    **Source:** torchtitan, fsdp `reshard_after_forward` policy "default": not with pipeline parallelism (recalled).
+    """
+    pipelined = several(plan.pp)
+    gradients = stack.gradient_bytes * run.trainable_fraction * plan.gradients_sharded
+    stage_bytes = (weights.stage + weights.stage_experts) * (run.weight_bytes + gradients)
+    return plan.weights_sharded * (pipelined * stage_bytes + (1.0 - pipelined) * layers_bytes)
+
+
+class _States(NamedTuple):
+    """Bytes of a stage's states, and the parameters that a chip updates."""
+
+    weights_bytes: Scalar
+    gradients_bytes: Scalar
+    optimizer_bytes: Scalar
+    updated: Scalar
+
+    @property
+    def total_bytes(self) -> Scalar:
+        return self.weights_bytes + self.gradients_bytes + self.optimizer_bytes
+
+
+def _states(run: TrainingRun, plan: Plan, stack: Stack, weights: Weights) -> tuple[_States, _States]:
+    """States of a stage: what the chip itself holds of them, and all that it and its share of the pool hold.
+
+    A second set of gradients, whole, where replicas exchange them in buckets of their own.
+    """
+    trained = run.trainable_fraction
+    copies = stack.gradient_copy_bytes * several(plan.dp * plan.cp)
+    gradients = stack.gradient_bytes * weights.sharded(plan.gradients_sharded)
+    gradients += copies * weights.sharded(jnp.zeros_like(plan.gradients_sharded))
+    updated = trained * weights.sharded(plan.optimizer_sharded)
+    each = stack.master_kept * run.master_bytes + run.moment_bytes + stack.share_gradient_bytes
+    held = _States(
+        run.weight_bytes * weights.sharded(plan.weights_sharded), trained * gradients, each * updated, updated
+    )
+    here = 1.0 - plan.weights_offloaded
+    inside = _States(
+        here * held.weights_bytes,
+        here * held.gradients_bytes,
+        (1.0 - plan.optimizer_offloaded) * held.optimizer_bytes,
+        updated,
+    )
+    return inside, held
+
+
+def footprint(
+    run: TrainingRun, plan: Plan, stack: Stack, weights: Weights, maximum: Maximum
+) -> tuple[Footprint, Offloaded]:
+    """Peak bytes of the fullest chip, in its own memory and in its share of the pool.
+
+    States: weights, gradients, master copy and moments, each over its own shards. Logits (`logit_bytes` each: output,
+    fp32 copy, gradient) live on the last stage, which has a table like the first, may have fewer layers, and holds one
+    micro-batch; the larger of the two counts.
+    """
+    kept, working = stage_activations(run.model, run, plan, stack, weights)
+    tables = spread_tables_bytes(run.model, plan)
+    in_flight = _smaller(plan.pp, micro_batches(run, plan))
+    activations = (1.0 - plan.activations_offloaded) * kept
+    logits = work.tokens_per_chip(run, plan) * run.model.vocab / plan.tp * stack.logit_bytes
+    states, held = _states(run, plan, stack, weights)
+    last_states, _ = _states(run, plan, stack, weights.of_last_stage)
+    first_stage = states.total_bytes + activations
+    last_stage = last_states.total_bytes + activations / in_flight * plan.last_stage / plan.fullest_stage + logits
+    inside = Footprint(
+        weights_bytes=states.weights_bytes if tables is None else states.weights_bytes + tables,
+        gradients_bytes=states.gradients_bytes,
+        optimizer_bytes=states.optimizer_bytes,
+        activations_bytes=activations,
+        logits_bytes=maximum(first_stage, last_stage) - first_stage,
+        working_bytes=working,
+        reserve_bytes=stack.memory_reserve_bytes + stack.fragmentation * (activations + working),
+    )
+    outside = Offloaded(
+        weights_bytes=plan.weights_offloaded * held.weights_bytes,
+        gradients_bytes=plan.weights_offloaded * held.gradients_bytes,
+        optimizer_bytes=plan.optimizer_offloaded * held.optimizer_bytes,
+        activations_bytes=plan.activations_offloaded * kept,
+        micro_batch_activations_bytes=plan.activations_offloaded * kept / in_flight,
+        updated_parameters=plan.optimizer_offloaded * held.updated,
+        updated_here=(1.0 - plan.optimizer_offloaded) * held.updated,
+    )
+    return inside, outside

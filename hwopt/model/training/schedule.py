@@ -1,0 +1,272 @@
+"""One training step: micro-batches through pipeline stages, then gradients and the optimizer."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array
+
+from hwopt.hardware.cluster import Cluster
+from hwopt.hardware.peripherals import Operation
+from hwopt.model.chip.roofline import KernelTime, gemm_time, hbm_seconds_per_byte, stream_time
+from hwopt.model.chip.sustained_clock import ClockModel, settled
+from hwopt.model.layers import work
+from hwopt.model.layers.layer_time import ExposedTime, all_layers, layer_time
+from hwopt.model.layers.parameters import Weights, expert_replicas
+from hwopt.model.network import collectives, sites
+from hwopt.model.numerics.maximum import Maximum, above_zero, hard_maximum, hidden, jitter_fraction, overlapped, several
+from hwopt.model.training.footprint import Offloaded, micro_batches
+from hwopt.plan import Plan
+from hwopt.stack import Stack
+from hwopt.types import Scalar
+from hwopt.workload.training import TrainingRun
+from hwopt.workload.transformer import Transformer
+
+
+class Breakdown(NamedTuple):
+    """Seconds of a step by cause, mean over chips; they add up to the step. Communication counts what is exposed."""
+
+    compute_s: Array  # kernels at their arithmetic rate, recomputation included
+    memory_bound_s: Array  # what HBM traffic adds
+    host_s: Array  # launches and host-bound layers
+    tp_comm_s: Array
+    cp_comm_s: Array
+    ep_comm_s: Array
+    pp_comm_s: Array
+    pp_bubble_s: Array  # filling and draining the pipeline
+    pp_imbalance_s: Array  # waiting for the fullest stage
+    dp_comm_s: Array
+    optimizer_s: Array
+    offload_s: Array  # waiting for the memory pool
+    input_s: Array  # waiting for training data
+    sites_comm_s: Array  # exchange with other sites
+    overhead_s: Array
+    jitter_s: Array
+    production_s: Array  # what a long run costs beyond a benchmark: stragglers, stalls
+
+    @classmethod
+    def of(cls, mean: ExposedTime, **others: Array) -> Breakdown:
+        """Parts of a mean chip's kernels and communication, and others by name; none of what is not named."""
+        own = {name: part for name, part in mean._asdict().items() if name in cls._fields}
+        return cls(**dict.fromkeys(cls._fields, jnp.zeros_like(mean.compute_s)) | own | others)
+
+
+class StepTime(NamedTuple):
+    """A step, its parts, and the communication hidden under compute."""
+
+    step_s: Array
+    breakdown: Breakdown
+    hidden_s: Array
+    busy_s: Array  # in which a chip computes or moves HBM data
+    hbm_s: Array  # in which its HBM is busy
+    keeps: ClockModel  # mean of all arithmetic
+
+
+def _head(run: TrainingRun, cluster: Cluster, plan: Plan, table: KernelTime) -> ExposedTime:
+    """Embedding, output head and loss of one micro-batch, forward and backward."""
+    stack = cluster.stack
+    products = table.summed(work.IN_HEAD).scaled(2.0 + run.trainable_fraction)
+    passes = stream_time(2.0 * work.head_bytes(run, plan), cluster.chip, 6.0, stack)
+    block = work.tokens_per_chip(run, plan) * run.model.hidden * run.activation_bytes
+    one = jnp.ones_like(plan.tp)
+    tp = 2.0 * collectives.all_reduce_s(cluster.network, block, plan.tp, one, stack.collective_launch_s)
+    return ExposedTime.of(settled(cluster.chip, products, beside=passes).plus(passes), tp_comm_s=tp)
+
+
+@singledispatch
+def stage_times(
+    model: Any, run: TrainingRun, cluster: Cluster, plan: Plan, weights: Weights, maximum: Maximum
+) -> tuple[ExposedTime, ExposedTime]:
+    """A mean stage's micro-batch, forward and backward, and what the last stage has beside, by kind of model."""
+    raise TypeError(f"no time of a {type(model).__name__}")
+
+
+@stage_times.register
+def _(
+    model: Transformer, run: TrainingRun, cluster: Cluster, plan: Plan, weights: Weights, maximum: Maximum
+) -> tuple[ExposedTime, ExposedTime]:
+    table = gemm_time(work.gemms(work.flow(run, plan), plan), run, cluster.chip, cluster.stack, maximum)
+    layers = jnp.stack([model.dense_layers, model.moe_layers]) / plan.pp
+    stage = all_layers(layers, lambda moe: layer_time(run, cluster, plan, weights, table, moe, maximum))
+    return stage, _head(run, cluster, plan, table)
+
+
+def pipeline_send_s(run: TrainingRun, cluster: Cluster, plan: Plan) -> Scalar:
+    """One activation to the next stage: `b s h / (c t)` elements, each tensor-parallel rank its share."""
+    message = work.tokens_per_chip(run, plan) * run.model.hidden * run.activation_bytes / plan.tp
+    return collectives.neighbour_send_s(cluster.network, message, plan.pp, plan.tp * plan.cp * plan.dp)
+
+
+def gradient_sync_s(run: TrainingRun, cluster: Cluster, plan: Plan, weights: Weights) -> Scalar:
+    """Gradient reduction and weight gathering at the end of a step, before overlap.
+
+    A reduce-scatter and an all-gather over a shard group (an all-reduce is both), and an all-reduce of the shards
+    across groups. With sharded gradients the first, with sharded weights the second happens layer by layer instead.
+    """
+    stack, network = cluster.stack, cluster.network
+    # Unsharded optimizers all-reduce gradients; sharded ones gather the weights they updated.
+    sharded = plan.optimizer_sharded
+    gathered_bytes = sharded * run.weight_bytes + (1.0 - sharded) * stack.gradient_bytes
+
+    all_ranks = jnp.stack([plan.dp * plan.cp, expert_replicas(plan)])
+    groups = jnp.stack([weights.ranks, weights.expert_ranks])
+    strides = jnp.stack([plan.tp, plan.ep * plan.expert_tp])
+    parameters = jnp.stack([weights.stage, weights.stage_experts]) * run.trainable_fraction
+    gradients = parameters * stack.gradient_bytes
+    scatter = collectives.ring_passes_s(network, gradients, groups, strides, stack)
+    gather = collectives.ring_passes_s(network, parameters * gathered_bytes, groups, strides, stack)
+    apart = hard_maximum(jnp.ones_like(groups), all_ranks / groups)
+    across = collectives.all_reduces_s(network, gradients / groups, apart, strides * groups, stack)
+    has_experts = jnp.where(weights.stage_experts > 0, 1.0, 0.0)  # none: no collective is launched
+    launched = jnp.stack([jnp.ones_like(weights.stage), has_experts])
+    at_end = scatter * (1.0 - plan.gradients_sharded) + gather * (1.0 - plan.weights_sharded)
+    return jnp.sum(launched * (at_end + across))
+
+
+def update_bytes(run: TrainingRun, cluster: Cluster) -> Scalar:
+    """Memory traffic of an optimizer's update of a weight: `g + 2 (m + v) + w`.
+
+    Reads gradient, master and moments, writes master, moments and weight.
+    """
+    return cluster.stack.gradient_bytes + 2.0 * (run.master_bytes + run.moment_bytes) + run.weight_bytes
+
+
+def optimizer_s(run: TrainingRun, cluster: Cluster, plan: Plan, weights: Weights) -> Scalar:
+    """Optimizer update on the chip: HBM passes over gradients, master weights and moments, sharded, less what is offloaded:
+    `update_bytes P / shards / HBM`.
+    """
+    parameters = weights.sharded(plan.optimizer_sharded) * run.trainable_fraction
+    traffic = parameters * update_bytes(run, cluster) * cluster.stack.optimizer_passes
+    return (1.0 - plan.optimizer_offloaded) * traffic * hbm_seconds_per_byte(cluster.chip)
+
+
+def pool_stream_s(run: TrainingRun, cluster: Cluster, plan: Plan, outside: Offloaded) -> Scalar:
+    """Time of the link to the memory pool in one step: the slower of its two directions.
+
+    In: weights for the forward and again for the backward pass of every micro-batch, activations, the weights that the pool
+    has updated, and the gradients of streamed weights that the chip updates. Out: the gradients of streamed weights,
+    activations, the gradients that the pool needs to update, and streamed weights that the chip has updated.
+
+    **Source:** weight streaming: Cerebras, Hot Chips 2022; ZeRO-Offload: Ren et al., arXiv 2101.06840 (recalled).
+    """
+    batches = micro_batches(run, plan)
+    stays = 1.0 - plan.weights_offloaded  # streamed weights and gradients have crossed already
+    there, back = stays * outside.updated_parameters, plan.weights_offloaded * outside.updated_here
+    weight, gradient = run.weight_bytes, cluster.stack.gradient_bytes
+    into = batches * (2.0 * outside.weights_bytes + outside.micro_batch_activations_bytes)
+    out = batches * (outside.gradients_bytes + outside.micro_batch_activations_bytes)
+    slower = hard_maximum(into + there * weight + back * gradient, out + there * gradient + back * weight)
+    return slower * (1.0 / cluster.pool.bandwidth_bytes_per_s)
+
+
+def input_s(run: TrainingRun, cluster: Cluster) -> Scalar:
+    """Time to read and prepare the data of a step: `B s x bytes / (N rate)`; goes on beside everything else."""
+    data = work.batch_tokens(run) * run.input_bytes_per_token
+    return data / (cluster.chips * cluster.storage.input_bytes_per_s_per_chip)
+
+
+def hidden_micro_batches(plan: Plan, micro_batches_: Scalar) -> Scalar:
+    """Micro-batches beside which gradients are reduced and weights gathered.
+
+    A stage without chunks has all its gradients with its last micro-batch. Interleaved, a chunk's are complete while the
+    other chunks still work on the last p micro-batches, `min(p, m)`; weights are gathered chunk by chunk the same way.
+    """
+    fewer = plan.pp - above_zero(plan.pp - micro_batches_)
+    # Never more than there are, were it less than one.
+    return 1.0 + several(plan.virtual_stages) * above_zero(fewer - 1.0) - above_zero(1.0 - micro_batches_)
+
+
+def plain_micro_batches(stack: Stack, plan: Plan, micro_batches_: Scalar) -> Scalar:
+    """Micro-batches that have no gradients beside them: `m max(1 - overlap hidden / m, 0)`.
+
+    As a share of m, not as a difference: of a product a bound over a range of m keeps m, of a difference it keeps both ends alone.
+    """
+    hides = stack.dp_overlap * hidden_micro_batches(plan, micro_batches_)
+    return micro_batches_ * above_zero(1.0 - hides / micro_batches_)
+
+
+def production_fraction(operation: Operation, chips: Scalar) -> Scalar:
+    """Relative lengthening of a step of a long run: `stall + sigma E[max of N]`; 0 in a benchmark.
+
+    **Arguments:** how the machine is run; `chips` N that wait for each other.
+
+    **Source:** `hwopt/data/operations/production.toml`, from pairs in `hwopt/data/runs/production.csv`.
+    """
+    return operation.stall_fraction + jitter_fraction(operation.straggler_sigma, chips)
+
+
+def step_time(
+    run: TrainingRun, cluster: Cluster, plan: Plan, weights: Weights, outside: Offloaded, maximum: Maximum
+) -> StepTime:
+    """Time of one training step of a site and its parts.
+
+    `T = (1 + jitter + production)(m T_mb + (p - 1)/v F + sends + exposed gradients + optimizer) + overhead`, where F is a
+    mean stage's micro-batch, `T_mb = max(F fullest, F last + head)` the slowest stage's, m the micro-batches; kernels and
+    communication alike take the stack's `level` times what their parts say. The
+    memory pool's link and the exchange between sites add what their overlap leaves; training data, what the rest of the
+    step does not cover.
+
+    **Arguments:** run, cluster and plan of one site (`sites.one_site`); `weights` of a chip; what is `outside` in the pool.
+
+    **Source:** bubble: Narayanan et al. 2021 (arXiv 2104.04473) section 2.2.
+    """
+    stack = cluster.stack
+    level = stack.level
+    stage, head = (each.scaled(level) for each in stage_times(run.model, run, cluster, plan, weights, maximum))
+    m = micro_batches(run, plan)
+    stage_s, head_s = stage.total_s, head.total_s
+    slowest = maximum(stage_s * plan.fullest_stage, stage_s * plan.last_stage + head_s)
+
+    send = level * pipeline_send_s(run, cluster, plan)
+    can_overlap = several(plan.virtual_stages)  # 1F1B without chunks sends and receives in line
+    sends = 2.0 * plan.virtual_stages * send
+    with_sends = overlapped(slowest, sends, stack.pp_overlap * can_overlap, stack.communication_slowdown, maximum)
+    pp_comm = m * (with_sends - slowest) + 2.0 * (plan.pp - 1.0) * send
+    bubble = plan.bubble_fraction * (plan.pp - 1.0) / plan.virtual_stages * stage_s
+
+    sync = level * gradient_sync_s(run, cluster, plan, weights)
+    # Beside the last micro-batches with their sends: no work hides two communications at once. Written as the larger of two
+    # sums over all m micro-batches, not as what is added to them, so that solvers see no difference of times.
+    left = plain_micro_batches(stack, plan, m)
+    with_sync = maximum(m * with_sends + stack.communication_slowdown * sync, left * with_sends + sync)
+    dp_exposed = with_sync - m * with_sends
+    optimizer = level * optimizer_s(run, cluster, plan, weights)
+
+    on_chip = with_sync + 2.0 * (plan.pp - 1.0) * send + bubble + optimizer
+    zero = jnp.zeros_like(on_chip)
+    streamed = pool_stream_s(run, cluster, plan, outside)
+    beside = overlapped(on_chip, streamed, stack.dp_overlap, zero, maximum)
+    pool_traffic = outside.updated_parameters * update_bytes(run, cluster)
+    with_pool = beside + pool_traffic * (1.0 / cluster.pool.update_bandwidth_bytes_per_s)
+    fed = maximum(with_pool, input_s(run, cluster))
+    jitter = jitter_fraction(stack.jitter_sigma, sites.chips_in_step(cluster, plan))
+    production = production_fraction(cluster.operation, sites.chips_in_step(cluster, plan))
+    uneven = fed * (1.0 + jitter + production)
+    exchange = sites.exchange_s(run, cluster, plan)
+    joined = overlapped(uneven, exchange, cluster.sites.overlap, zero, maximum)
+    mean = stage.plus(head.scaled(1.0 / plan.pp)).scaled(m)
+    breakdown = Breakdown.of(
+        mean,
+        pp_comm_s=pp_comm,
+        pp_bubble_s=bubble,
+        pp_imbalance_s=m * above_zero(slowest - (stage_s + head_s / plan.pp)),
+        dp_comm_s=dp_exposed + mean.dp_comm_s,
+        optimizer_s=optimizer,
+        offload_s=with_pool - on_chip,
+        input_s=fed - with_pool,
+        sites_comm_s=joined - uneven,
+        overhead_s=stack.step_overhead_s,
+        jitter_s=fed * jitter,
+        production_s=fed * production,
+    )
+    step = joined + stack.step_overhead_s
+    beside_sends = hidden(slowest, sends, stack.pp_overlap * can_overlap, stack.communication_slowdown)
+    beside_sync = hidden(with_sends, sync, m - left, stack.communication_slowdown)
+    beside_step = hidden(on_chip, streamed, stack.dp_overlap, zero) + hidden(
+        uneven, exchange, cluster.sites.overlap, zero
+    )
+    unseen = mean.hidden_s + m * beside_sends + beside_sync + beside_step
+    busy = mean.compute_s + mean.memory_bound_s + optimizer
+    return StepTime(step, breakdown, unseen, busy, mean.hbm_s + optimizer, mean.mean_pace)

@@ -1,0 +1,52 @@
+"""Fine-tuning after pre-training on something else: how much data of the new kind that is worth."""
+
+import equinox as eqx
+import jax.numpy as jnp
+
+from hwopt.model.report import output
+from hwopt.model.training import learning
+from hwopt.types import Scalar
+from hwopt.workload.learning import LossLaw
+from hwopt.workload.training import TrainingRun
+from hwopt.workload.transfer import Transfer
+from hwopt.workload.transformer import active_parameters, total_parameters
+
+SATURATED = 0.99
+"""Share of the loss with data at hand that the loss with all data is, where a model is taken to have enough."""
+
+LOW_DATA = 0.1
+"""Part of that data up to which the law was fitted. **Source:** Hernandez et al., arXiv 2102.01293, 1.1 and appendix A."""
+
+
+class Transferred(eqx.Module):
+    """Data of a fine-tuning run, and what pre-training adds to it."""
+
+    tokens: Scalar = output("token", "different tokens of the new kind that the run has")
+    transferred_tokens: Scalar = output("token", "tokens of the new kind that pre-training is worth besides")
+    multiplier: Scalar = output("", "data in effect over data at hand")
+    low_data_tokens: Scalar = output("token", "tokens up to which the law of transfer holds, by the run's loss law")
+
+
+def transferred_tokens(law: Transfer, parameters: Scalar, tokens: Scalar) -> Scalar:
+    """Tokens of the new kind that pre-training is worth, `k (c D)^alpha N^beta / c`, with c characters a token.
+
+    **Source:** Hernandez et al., Scaling Laws for Transfer, arXiv 2102.01293, equation 1.1: text to Python, by transformers of up
+    to about 1e9 parameters; it counts parameters without embeddings, here all that a dense model of equal loss has.
+    """
+    characters = law.characters_per_token * tokens
+    worth = law.transfer_coefficient * characters**law.data_exponent * parameters**law.size_exponent
+    return worth / law.characters_per_token
+
+
+def saturating_tokens(law: LossLaw, parameters: Scalar) -> Scalar:
+    """Tokens with which a model from scratch comes within a hundredth of what it can do: `L(inf) = 0.99 L(D)`."""
+    excess = learning.loss_floor(law, parameters) * (1.0 / SATURATED - 1.0)
+    return (law.token_coefficient / excess) ** (1.0 / law.token_exponent)
+
+
+def transferred(run: TrainingRun, law: Transfer) -> Transferred:
+    """What pre-training adds to the data of a run: its different tokens, as many as it processes or as there are."""
+    tokens = jnp.where(run.tokens < run.unique_tokens, run.tokens, run.unique_tokens)
+    size = learning.dense_equivalent_parameters(run.law, active_parameters(run.model), total_parameters(run.model))
+    added = transferred_tokens(law, size, tokens)
+    return Transferred(tokens, added, 1.0 + added / tokens, LOW_DATA * saturating_tokens(run.law, size))
