@@ -8,6 +8,21 @@ from hwopt import renamed
 # What type checkers and editors see; `_WHERE` is the same at run time, and a test compares the two.
 if TYPE_CHECKING:
     from hwopt import catalog as catalog
+    from hwopt.analysis.binding_budgets import walls as walls
+    from hwopt.analysis.chance_constraints import confident as confident
+    from hwopt.analysis.chance_constraints import regret as regret
+    from hwopt.analysis.claim_check import Check as Check
+    from hwopt.analysis.claim_check import check as check
+    from hwopt.analysis.comparison import compare as compare
+    from hwopt.analysis.deploy import deploy as deploy
+    from hwopt.analysis.fabrics import fabrics as fabrics
+    from hwopt.analysis.fleet.data_parallel import fleet as fleet
+    from hwopt.analysis.frontier import frontier as frontier
+    from hwopt.analysis.marginal_value import invest as invest
+    from hwopt.analysis.scaling import scale as scale
+    from hwopt.analysis.sensitivity import Sensitivity as Sensitivity
+    from hwopt.analysis.sensitivity import elasticities as elasticities
+    from hwopt.analysis.sensitivity import sensitivity as sensitivity
     from hwopt.design.problem import Problem as Problem
     from hwopt.errors import UserError as UserError
     from hwopt.evidence.calibration import calibrate as calibrate
@@ -43,22 +58,7 @@ if TYPE_CHECKING:
     from hwopt.solver.options import TreeOptions as TreeOptions
     from hwopt.solver.solution import Outcome as Outcome
     from hwopt.solver.solution import Solution as Solution
-    from hwopt.study.blueprint import Check as Check
-    from hwopt.study.blueprint import check as check
-    from hwopt.study.comparison import compare as compare
-    from hwopt.study.confidence import confident as confident
-    from hwopt.study.confidence import regret as regret
-    from hwopt.study.deploy import deploy as deploy
-    from hwopt.study.fabrics import fabrics as fabrics
-    from hwopt.study.fleet import fleet as fleet
-    from hwopt.study.frontier import frontier as frontier
-    from hwopt.study.invest import invest as invest
-    from hwopt.study.scaling import scale as scale
-    from hwopt.study.sensitivity import Sensitivity as Sensitivity
-    from hwopt.study.sensitivity import elasticities as elasticities
-    from hwopt.study.sensitivity import sensitivity as sensitivity
-    from hwopt.study.sweep import sweep as sweep
-    from hwopt.study.walls import walls as walls
+    from hwopt.sweep import sweep as sweep
 
 __version__ = "0.2.0"
 
@@ -66,7 +66,7 @@ __version__ = "0.2.0"
 _WHERE = {
     "AcceleratorOptions": "hwopt.solver.options",
     "BindingOptions": "hwopt.solver.options",
-    "Check": "hwopt.study.blueprint",
+    "Check": "hwopt.analysis.claim_check",
     "ConfidenceOptions": "hwopt.solver.options",
     "ElasticOptions": "hwopt.solver.options",
     "FitOptions": "hwopt.evidence.calibration.options",
@@ -85,7 +85,7 @@ _WHERE = {
     "ReplayOptions": "hwopt.solver.options",
     "Report": "hwopt.model.report",
     "SearchOptions": "hwopt.solver.options",
-    "Sensitivity": "hwopt.study.sensitivity",
+    "Sensitivity": "hwopt.analysis.sensitivity",
     "SensitivityOptions": "hwopt.solver.options",
     "ServingReport": "hwopt.model.report",
     "Solution": "hwopt.solver.solution",
@@ -97,25 +97,25 @@ _WHERE = {
     "best_plan": "hwopt.planning.plan_search",
     "calibrate": "hwopt.evidence.calibration",
     "catalog": "hwopt",
-    "check": "hwopt.study.blueprint",
-    "compare": "hwopt.study.comparison",
-    "confident": "hwopt.study.confidence",
-    "deploy": "hwopt.study.deploy",
-    "elasticities": "hwopt.study.sensitivity",
+    "check": "hwopt.analysis.claim_check",
+    "compare": "hwopt.analysis.comparison",
+    "confident": "hwopt.analysis.chance_constraints",
+    "deploy": "hwopt.analysis.deploy",
+    "elasticities": "hwopt.analysis.sensitivity",
     "estimate": "hwopt.model.estimate",
     "every_split": "hwopt.planning.plan_search",
-    "fabrics": "hwopt.study.fabrics",
-    "fleet": "hwopt.study.fleet",
-    "frontier": "hwopt.study.frontier",
-    "invest": "hwopt.study.invest",
+    "fabrics": "hwopt.analysis.fabrics",
+    "fleet": "hwopt.analysis.fleet.data_parallel",
+    "frontier": "hwopt.analysis.frontier",
+    "invest": "hwopt.analysis.marginal_value",
     "objective": "hwopt.registry",
     "optimize": "hwopt.solver.optimize",
-    "regret": "hwopt.study.confidence",
-    "scale": "hwopt.study.scaling",
-    "sensitivity": "hwopt.study.sensitivity",
-    "sweep": "hwopt.study.sweep",
+    "regret": "hwopt.analysis.chance_constraints",
+    "scale": "hwopt.analysis.scaling",
+    "sensitivity": "hwopt.analysis.sensitivity",
+    "sweep": "hwopt.sweep",
     "validate": "hwopt.evidence.validation",
-    "walls": "hwopt.study.walls",
+    "walls": "hwopt.analysis.binding_budgets",
 }
 
 __all__ = ["__version__", *_WHERE]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -23,9 +23,9 @@ import numpy as np
 
 import hwopt
 from hwopt import catalog
+from hwopt.analysis.sensitivity.improvement import improvement_values
 from hwopt.catalog.silicon import chip_design
 from hwopt.model.chip.chip_project import areas
-from hwopt.study.sensitivity.worth import worth
 
 FAST = bool(os.environ.get("HWOPT_FAST"))  # shorter searches, the same cells
 SECONDS = 40
@@ -187,7 +187,7 @@ print("\n".join(lines))
 
 # %%
 PARTS = ("node", "architecture", "datapath", "memory", "packaging", "links", "cooling", "network", "building and power")
-shares = {name: {part.part: part for part in worth(found)} for name, found in answers.items()}
+shares = {name: {part.part: part for part in improvement_values(found)} for name, found in answers.items()}
 figure, axes = plt.subplots(figsize=(9, 3.6), layout="constrained", dpi=90)
 for k, (name, parts) in enumerate(shares.items()):
     saved = [100 * parts[part].share if part in parts else 0.0 for part in PARTS]
@@ -201,7 +201,7 @@ plt.show()
 lines = []
 for name in ("2022, one die", "2027, 3 nm"):
     lines.append(f"{name}: 10 % better each, saved of {answers[name].objective:,.0f} $")
-    rows = [row for part in worth(answers[name]) if part.is_technology for row in part.rows]
+    rows = [row for part in improvement_values(answers[name]) if part.is_technology for row in part.rows]
     for row in sorted(rows, key=lambda row: -row.share)[:12]:
         label = row.parameter.input.name.rpartition(".")[2]
         lines.append(f"  {label:<34}{row.parameter.elasticity:+8.3f} % by %{row.saves:9,.0f} ${row.share:8.2%}")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-import hwopt.study.sensitivity
+import hwopt.analysis.sensitivity
 from hwopt.planning import plan_search
 from tests import answers
 from tests.answers import content
@@ -24,7 +24,9 @@ def plans_once(monkeypatch):
 def remember_sensitivities(monkeypatch) -> None:
     """Remember searches, and the sensitivities of their solutions."""
     answers.remember(monkeypatch)
-    monkeypatch.setattr(hwopt.study.sensitivity, "parameters_of", _once(hwopt.study.sensitivity.parameters_of, _same))
+    monkeypatch.setattr(
+        hwopt.analysis.sensitivity, "parameters_of", _once(hwopt.analysis.sensitivity.parameters_of, _same)
+    )
 
 
 def _same(asked):

@@ -37,7 +37,7 @@ TESTS_OF = {
     "hwopt/integers": SOLVER,
     "hwopt/design": SOLVER,
     "hwopt/solver": SOLVER,
-    "hwopt/study": ("tests/unit/study", "tests/property/test_sweeps.py"),
+    "hwopt/analysis": ("tests/unit/study", "tests/property/test_sweeps.py"),
     "hwopt/evidence": ("tests/unit/evidence", "tests/validation", "tests/results"),
     "hwopt/report": SCREENS,
     "hwopt/plot": SCREENS,

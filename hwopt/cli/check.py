@@ -28,7 +28,7 @@ def answer(options: argparse.Namespace) -> "Answer":
     """Return the answer."""
     if not options.blueprint.endswith(".toml") and os.path.isfile(options.blueprint):
         raise UserError(f"{options.blueprint}: a blueprint is read from a .toml file; end its name in .toml")
+    from hwopt.analysis.claim_check import check
     from hwopt.report.blueprint import check_answer
-    from hwopt.study.blueprint import check
 
     return check_answer(check(options.blueprint))

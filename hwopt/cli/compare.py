@@ -32,8 +32,8 @@ def answer(options: argparse.Namespace) -> "Answer":
     if "chip" in options.given:
         raise UserError("--chip: --chips names the chips to compare; leave --chip out")
     objective = asked_objective(options)
+    from hwopt.analysis.comparison import compare
     from hwopt.report.comparison import comparison_answer
-    from hwopt.study.comparison import compare
 
     how = {"freeze": options.freeze, "bounds": options.bounds, "progress": is_watched(options)}
     return comparison_answer(compare(objective, options.chips, seconds=options.seconds, **how))

@@ -58,8 +58,8 @@ FLAGS = (
 def answer(options: argparse.Namespace) -> "Answer":
     """Return the answer."""
     from hwopt import catalog
+    from hwopt.analysis.deploy import deploy
     from hwopt.report.deploy import deploy_answer
-    from hwopt.study.deploy import deploy
 
     named: dict[str, Any] = {each.attribute: getattr(options, each.attribute) for each in _OWN}
     found = deploy(

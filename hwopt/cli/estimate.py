@@ -101,10 +101,10 @@ def _day(options: argparse.Namespace, work: Any, cluster: Any, plan: Any, report
     """The machine over a day of requests; None where none is asked for, and for a plan that does not fit."""
     if options.day_curve is None or not bool(report.feasible):
         return None
+    from hwopt.analysis.daily_load import daily_load
     from hwopt.catalog.day_curves import day_curve
-    from hwopt.study.day import over_the_day
 
-    return over_the_day(work.workload, cluster, plan, day_curve(options.day_curve))
+    return daily_load(work.workload, cluster, plan, day_curve(options.day_curve))
 
 
 def _preempted(options: argparse.Namespace, cluster: Any) -> Any:
@@ -137,7 +137,7 @@ def _backup(options: argparse.Namespace, work: Any, cluster: Any, plan: Any, rep
     """The run without its slowest replicas; None where none is asked for, and for a plan that does not fit."""
     if options.backup_replicas is None:
         return None
-    from hwopt.study.backup import backup
+    from hwopt.analysis.backup_workers import backup
 
     asked = None if options.backup_replicas == "best" else options.backup_replicas
     return backup(work.workload, cluster, plan, report, asked) if bool(report.feasible) else None

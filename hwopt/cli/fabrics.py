@@ -45,10 +45,10 @@ def answer(options: argparse.Namespace) -> "Answer":
             f"--fabric {options.fabric}: write --fabrics {options.fabric}, or --racks to vary the density on it"
         )
     from hwopt import catalog
+    from hwopt.analysis.fabrics import fabrics, jitter_levels
     from hwopt.cli.work import work_of
     from hwopt.evidence.intervals import Circumstances
     from hwopt.report.fabrics import fabrics_answer
-    from hwopt.study.fabrics import fabrics, levels
 
     asked = copy.copy(options)
     asked.mode = TRAINING.names[0]
@@ -59,7 +59,7 @@ def answer(options: argparse.Namespace) -> "Answer":
     if words is not None:
         plan = catalog.plan(work.workload, options.chips, sites=options.sites, **words)
         held = lambda cluster: plan
-    uneven = levels(options.operation or "production", options.spread, options.tail_s)
+    uneven = jitter_levels(options.operation or "production", options.spread, options.tail_s)
     found = fabrics(work.workload, _machines(options, work), uneven, held)
     around = {
         each.name: work.measured(Circumstances(float(each.reports[1].mfu), options.chips)) for each in found.trained
@@ -77,15 +77,15 @@ def answer(options: argparse.Namespace) -> "Answer":
 def _machines(options: argparse.Namespace, work: Any) -> list[Any]:
     """The machines side by side: by fabric, or by chips in a rack."""
     from hwopt import catalog
-    from hwopt.study.fabrics import Machine
+    from hwopt.analysis.fabrics import FabricVariant
 
-    def of(name: str, **changes: Any) -> Machine:
+    def of(name: str, **changes: Any) -> FabricVariant:
         def cluster(spread: float, tail_s: float) -> Any:
             varied = copy.copy(work.options)
             vars(varied).update(changes, bandwidth_spread=spread, latency_tail_s=tail_s)
             return replace(work, options=varied).cluster(options.chips)
 
-        return Machine(name, cluster)
+        return FabricVariant(name, cluster)
 
     if options.domains is not None:
         sizes = [integer().read("--domains", each) for each in options.domains]

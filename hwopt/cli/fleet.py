@@ -110,8 +110,8 @@ class Asked:
 def answer(options: argparse.Namespace) -> "Answer":
     """Return the answer."""
     asked = Asked.of(options)
+    from hwopt.analysis.fleet.data_parallel import fleet
     from hwopt.report.fleet import fleet_answer
-    from hwopt.study.fleet import fleet
 
     study = fleet(asked.run, asked.groups, options.lines, options.local_steps, options.layout)
     around, title = interval(asked.works, study), asked.title
@@ -176,19 +176,19 @@ def _work(options: argparse.Namespace, group: dict[str, Any]) -> Any:
 
 def _group(work: Any, stated: dict[str, Any]) -> Any:
     from hwopt import catalog
+    from hwopt.analysis.fleet.data_parallel import FleetGroup
     from hwopt.model.fleet.data_parallel import share_of
-    from hwopt.study.fleet import Group
 
     plan, name = stated.get("plan"), escape.line(stated["chip"])
     if plan is None:
-        return Group(name, work.cluster(stated["chips"]))
+        return FleetGroup(name, work.cluster(stated["chips"]))
     words: dict[str, Any] = catalog.parse_plan(str(plan))
     chips, micro_batch = stated["chips"], float(words.get("micro_batch", 1.0))
     divided = share_of(
         work.workload, catalog.leaf(chips * micro_batch)
     )  # its share is not known yet: one that any plan divides
     held = catalog.plan(divided, chips, **words)
-    return Group(name, work.cluster(stated["chips"]), held)
+    return FleetGroup(name, work.cluster(stated["chips"]), held)
 
 
 def interval(works: list[Any], study: Any) -> Any:

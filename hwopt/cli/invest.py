@@ -32,9 +32,9 @@ def answer(options: argparse.Namespace) -> "Answer":
     """Return the answer."""
     objective = asked_objective(options)
     check_choices(options)
+    from hwopt.analysis.marginal_value import invest
     from hwopt.evidence.intervals import question_interval
     from hwopt.report.invest import invest_answer
-    from hwopt.study.invest import invest
 
     found = invest(
         objective,

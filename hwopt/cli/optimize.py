@@ -61,20 +61,20 @@ def run(options: argparse.Namespace) -> int:
         return _run_list(options, objective)
     path = page_path(options)
     _check_export(options, objective)
+    from hwopt.analysis.integrality_gap import LOOKED_AT, alternatives, integrality_gap
     from hwopt.evidence.intervals import question_interval
     from hwopt.report.documents import solution_document
     from hwopt.report.screens import solution_screen
     from hwopt.solver.deadline import Deadline
     from hwopt.solver.optimize import optimize
     from hwopt.solver.options import SEARCH
-    from hwopt.study.parts import LOOKED_AT, alternatives, parts_price
 
     if options.vary:
+        from hwopt.analysis.chance_constraints.value_of_information import varied_factors
         from hwopt.evidence.intervals import Interval
-        from hwopt.study.confidence.knowing import causes_varied
 
         asked = objective.problem()
-        causes_varied(asked if options.regime == "certified" else asked.continuous, options.vary, Interval(time=1.0))
+        varied_factors(asked if options.regime == "certified" else asked.continuous, options.vary, Interval(time=1.0))
     deadline = Deadline(options.began + options.seconds - time.monotonic())
     how = {
         "seed": options.seed,
@@ -88,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
     if options.confidence is None:
         solution = optimize(objective, **how)
     else:
-        from hwopt.study.confidence import confident
+        from hwopt.analysis.chance_constraints import confident
 
         solution = confident(objective, options.confidence, **how)
     objective = replace(objective, **solution.chosen)  # what follows is about the best of the choices
@@ -101,18 +101,18 @@ def run(options: argparse.Namespace) -> int:
         solution = with_one_sided_prices(solution, deadline=deadline)
     plain = options.confidence is None and not options.vary
     looked_at = SEARCH.tree.nodes if options.alternatives else LOOKED_AT
-    price = parts_price(solution, deadline, looked_at) if options.regime == "certified" and plain else None
+    price = integrality_gap(solution, deadline, looked_at) if options.regime == "certified" and plain else None
     others = alternatives(objective, solution, price, deadline) if options.alternatives and solution.feasible else []
     around = question_interval(solution), solution.problem.provenance.mode
     doubt = None
     if options.vary and solution.feasible:
-        from hwopt.study.confidence import regret
+        from hwopt.analysis.chance_constraints import regret
 
         doubt = regret(solution, options.vary, deadline=deadline, progress=is_watched(options))
     if path is not None:
+        from hwopt.analysis.sensitivity import parameters_of
         from hwopt.report.page.files import write
         from hwopt.report.page.optimum import optimum_page
-        from hwopt.study.sensitivity import parameters_of
 
         write(path, optimum_page(solution, options.command_line, *around, parameters_of(solution, deadline)))
     said = (solution, *around, price, others, doubt)

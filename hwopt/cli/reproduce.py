@@ -127,9 +127,9 @@ def _point_of_fleet(stated: Mapping[str, Any]) -> tuple[list[str], str, list[Any
 def _fleet(
     asked: argparse.Namespace, names: list[str], layout: str, leaves: list[Any]
 ) -> tuple[dict[str, Any], Callable[[], str], bool]:
+    from hwopt.analysis.fleet.data_parallel import restated
     from hwopt.cli.fleet import Asked, interval
     from hwopt.report.fleet import fleet_answer
-    from hwopt.study.fleet import restated
 
     fleet = Asked.of(asked)
     study = restated(fleet.run, fleet.groups, names, layout, leaves, asked.lines, asked.local_steps)

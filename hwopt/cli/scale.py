@@ -41,10 +41,10 @@ FLAGS = (
 def answer(options: argparse.Namespace) -> "Answer":
     """Return the answer."""
     from hwopt import catalog
+    from hwopt.analysis.scaling import scale
     from hwopt.cli.work import work_of
     from hwopt.evidence.intervals import Circumstances
     from hwopt.report.scaling import scaling_answer
-    from hwopt.study.scaling import scale
 
     asked = copy.copy(options)
     asked.mode = TRAINING.names[0]

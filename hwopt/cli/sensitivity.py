@@ -28,11 +28,11 @@ def run(options: argparse.Namespace) -> int:
     """Answer, and return the exit code."""
     figure, objective = figure_path(options), asked_objective(options)
     check_choices(options)
+    from hwopt.analysis.sensitivity import NoOptimum, sensitivity
     from hwopt.design.metrics import metric
     from hwopt.report.choices_words import choice_lines, choices_document
     from hwopt.report.sensitivity import sensitivity_document, sensitivity_screen
     from hwopt.solver.optimize import optimize
-    from hwopt.study.sensitivity import NoOptimum, sensitivity
 
     how = {
         "seed": options.seed,

@@ -17,7 +17,7 @@ DEFAULT_SAMPLES = 1 << 20
 
 
 def _levels(example: str, flag: str, text: str) -> dict[str, list[float]]:
-    from hwopt.study.sweep.user_points import level_range
+    from hwopt.sweep.user_points import level_range
 
     return {name: level_range(levels, f"{flag} {name}") for name, levels in entries(example, flag, text).items()}
 
@@ -81,7 +81,7 @@ def _variants(options: argparse.Namespace) -> int:
     from hwopt.report.page.variants import variants_page
     from hwopt.report.sweep import sweep_document, sweep_screen
     from hwopt.report.variants import write_table
-    from hwopt.study.sweep import sweep
+    from hwopt.sweep import sweep
 
     def draw(dataset: Any, folder: Path) -> list[Path]:
         from hwopt.plot.sweep import save_figures
@@ -123,9 +123,9 @@ def _optima(options: argparse.Namespace) -> int:
     if stranger := foreign(options, FLAGS, "frontier"):
         raise UserError(f"{stranger[0]}: has no meaning beside --frontier, which solves, not samples")
     outputs, objective = Outputs.of(options), asked_objective(options)
+    from hwopt.analysis.frontier import frontier
     from hwopt.report.frontier import frontier_document, frontier_screen
     from hwopt.report.page.optima import optima_page
-    from hwopt.study.frontier import frontier
 
     def draw(dataset: Any, folder: Path) -> list[Path]:
         from hwopt.plot.frontier import plot_frontier
@@ -167,7 +167,7 @@ def _joined(options: argparse.Namespace) -> bool:
         raise UserError(f"--coordinator {options.coordinator}: write host:port, such as node0:1234")
     import jax
 
-    from hwopt.study.sweep import processes
+    from hwopt.sweep import store_lock
 
-    processes.join(options.coordinator, count, index)
+    store_lock.join(options.coordinator, count, index)
     return jax.process_index() == 0

@@ -31,8 +31,8 @@ def answer(options: argparse.Namespace) -> "Answer":
     """Return the answer."""
     objective = asked_objective(options)
     check_choices(options)
+    from hwopt.analysis.binding_budgets import walls
     from hwopt.report.walls import walls_answer
-    from hwopt.study.walls import walls
 
     found = walls(
         objective,

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 
+from hwopt.analysis.fabrics import Fabrics
 from hwopt.plot.style import NothingToDraw, figure, plain, save
 from hwopt.report.colours import OVER, PALE, WITHIN
 from hwopt.report.fabrics import level_words
-from hwopt.study.fabrics import Fabrics
 from hwopt.units import fitting
 
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from hwopt.analysis.chip_time import FAILURES, RECOMPUTED, WASTED
+from hwopt.analysis.scaling import Scaling
 from hwopt.plot.style import NothingToDraw, figure, plain, plain_powers, save
 from hwopt.report.colours import OTHER, OVER, PALE, PARTS, WITHIN
 from hwopt.report.scaling import Around
 from hwopt.report.scaling_words import CAUSES, headline, rule
-from hwopt.study.chip_time import FAILURES, RECOMPUTED, WASTED
-from hwopt.study.scaling import Scaling
 from hwopt.units import fitting
 
 _LOST = {FAILURES: "#C1121F", WASTED: "#E6A5AB", RECOMPUTED: "#8577C4"}

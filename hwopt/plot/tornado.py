@@ -4,11 +4,11 @@ import math
 import textwrap
 from pathlib import Path
 
+from hwopt.analysis.sensitivity import Sensitivity
+from hwopt.analysis.sensitivity.improvement import words_of
+from hwopt.analysis.sensitivity.optimum import Parameter
 from hwopt.errors import UserError
 from hwopt.plot.style import figure, plain, save
-from hwopt.study.sensitivity import Sensitivity
-from hwopt.study.sensitivity.study import Parameter
-from hwopt.study.sensitivity.worth import words_of
 from hwopt.units import label, pretty
 
 _LOW, _HIGH = "#1f77b4", "#d62728"

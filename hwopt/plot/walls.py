@@ -4,17 +4,17 @@ from pathlib import Path
 
 import numpy as np
 
+from hwopt.analysis.binding_budgets import BindingBudgets
 from hwopt.plot.style import NothingToDraw, figure, plain, plain_powers, save
 from hwopt.report.colours import OVER, WITHIN
 from hwopt.report.layout import budget_words
 from hwopt.report.walls import stage_words
-from hwopt.study.walls import Walls
 from hwopt.units import fitting, label, pretty
 
 _LOOKS = ("o-", "s--", "^:", "v-.", "D-", "P--", "X:")
 
 
-def plot_walls(answer: Walls, path: str | Path) -> None:
+def plot_walls(answer: BindingBudgets, path: str | Path) -> None:
     """The best objective as asked and without each wall; below, what these answers use of every budget over its limit.
 
     **Arguments:** `answer` of `hwopt.walls`; `path` of the image to write.

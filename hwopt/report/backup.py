@@ -4,9 +4,9 @@ import math
 from dataclasses import asdict
 from typing import Any
 
+from hwopt.analysis.backup_workers import BackupRun, BackupStudy
 from hwopt.report.layout import heading
 from hwopt.report.parts import number
-from hwopt.study.backup import Backup, BackupStudy
 from hwopt.units import pretty
 
 
@@ -43,6 +43,6 @@ def backup_lines(study: BackupStudy | None) -> list[str]:
     ]
 
 
-def _line(name: str, each: Backup) -> str:
+def _line(name: str, each: BackupRun) -> str:
     time, cost = pretty(each.run_time_s, "s"), pretty(each.run_cost_usd, "USD")
     return f"  {name:<26}{pretty(each.step_time_s, 's'):>11}{100 * each.lost:>12.2f} %{time:>14}{cost:>12}"

@@ -3,16 +3,16 @@
 import math
 from typing import Any
 
+from hwopt.analysis.claim_check.check import Check
+from hwopt.analysis.claim_check.check_line import CheckLine, CheckVerdict, Correction
+from hwopt.analysis.claim_check.statement import QUANTITIES
 from hwopt.report.answer import Answer, Lines, Named, Part, Section, Sentences, Table
 from hwopt.report.parts import number
-from hwopt.study.blueprint.check import Check
-from hwopt.study.blueprint.lines import Line, Repair, Verdict
-from hwopt.study.blueprint.statement import QUANTITIES
 from hwopt.units import pretty
 
 _DAY = 86400.0
 _PLAIN = ("", "chip", "sequence", "token", "parameter")
-_MARK = {Verdict.holds: "holds", Verdict.fails: "FAILS", Verdict.unjudged: "not judged"}
+_MARK = {CheckVerdict.holds: "holds", CheckVerdict.fails: "FAILS", CheckVerdict.unjudged: "not judged"}
 
 
 def amount(value: float | None, unit: str, key: str = "") -> str:
@@ -38,7 +38,7 @@ def _unit(key: str) -> str:
     return "fraction" if key in ("mfu", "goodput", "communication") else unit
 
 
-def repair_words(repair: Repair) -> str:
+def repair_words(repair: Correction) -> str:
     """What a number would have to be: `chips 17,408 instead of 16,384 (1,024 more)`."""
     unit, key = _unit(repair.key), repair.key
     more = repair.after - repair.before
@@ -51,9 +51,9 @@ def repair_words(repair: Repair) -> str:
     return f"{key.replace('_', ' ')} {to} instead of {was} ({step}{share}{how})"
 
 
-def off_words(line: Line) -> str:
+def off_words(line: CheckLine) -> str:
     """By how much a line fails."""
-    if line.verdict is not Verdict.fails or line.off is None or not line.stated:
+    if line.verdict is not CheckVerdict.fails or line.off is None or not line.stated:
         return ""
     ratio = (line.ours or math.nan) / line.stated
     return f"by {abs(100 * line.off):.3g} %" if 0.5 < ratio < 2.0 else f"{max(ratio, 1 / ratio):.3g} times"
@@ -61,7 +61,7 @@ def off_words(line: Line) -> str:
 
 def check_document(check: Check) -> dict[str, Any]:
     """A checked blueprint as JSON."""
-    counts = {each.name: sum(line.verdict is each for line in check.lines) for each in Verdict}
+    counts = {each.name: sum(line.verdict is each for line in check.lines) for each in CheckVerdict}
     return {
         "title": check.blueprint.title,
         "holds": check.holds,
@@ -75,7 +75,7 @@ def check_document(check: Check) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _line(line: Line) -> dict[str, Any]:
+def _line(line: CheckLine) -> dict[str, Any]:
     return {
         "name": line.name, "claim": line.claim, "verdict": line.verdict.value, "unit": line.unit,
         "stated": None if line.stated is None else number(line.stated), "ours": None if line.ours is None else number(line.ours),
@@ -85,7 +85,7 @@ def _line(line: Line) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _repair(repair: Repair) -> dict[str, Any]:
+def _repair(repair: Correction) -> dict[str, Any]:
     return {
         "number": repair.key,
         "unit": repair.unit,
@@ -95,7 +95,7 @@ def _repair(repair: Repair) -> dict[str, Any]:
     }
 
 
-def interval(line: Line) -> str:
+def interval(line: CheckLine) -> str:
     """Our interval, where there is one."""
     if line.low is None or line.high is None:
         return ""
@@ -105,9 +105,9 @@ def interval(line: Line) -> str:
 def summary(check: Check) -> str:
     """The verdicts on all lines, in a sentence."""
     words = {
-        Verdict.holds: ("holds", "hold"),
-        Verdict.fails: ("fails", "fail"),
-        Verdict.unjudged: (Verdict.unjudged.value,) * 2,
+        CheckVerdict.holds: ("holds", "hold"),
+        CheckVerdict.fails: ("fails", "fail"),
+        CheckVerdict.unjudged: (CheckVerdict.unjudged.value,) * 2,
     }
     counts = {each: sum(line.verdict is each for line in check.lines) for each in words}
     said = [f"{count} {words[each][count > 1]}" for each, count in counts.items() if count]
@@ -146,7 +146,7 @@ def check_answer(found: Check) -> Answer:
     return Answer("check", document, title, "", headline, badge, sections, document["sources"], found.holds)
 
 
-def _ways(line: Line) -> list[str]:
+def _ways(line: CheckLine) -> list[str]:
     """Return the smallest corrections of a line, three at most."""
     return [repair_words(way) for way in sorted(line.repairs, key=lambda way: way.change)[:3]]
 

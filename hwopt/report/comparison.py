@@ -5,12 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 from hwopt import escape
+from hwopt.analysis.comparison import ChipResult
 from hwopt.report.answer import Answer, Lines, Named, Section, Table
 from hwopt.report.budget_prices import PRICED
 from hwopt.report.layout import MODEL_ONLY, budget_words
 from hwopt.report.parts import number
 from hwopt.solver.solution import Outcome
-from hwopt.study.comparison import Row
 from hwopt.units import pretty
 
 KINDS = {"datasheet": "list", "measured": "paid", "paper": "published", "derived": "derived"}
@@ -20,12 +20,12 @@ METRICS = ("run_time_s", "peak_power_w", "capex_usd")
 """Of a machine's report, as far as its kind has them."""
 
 
-def price_kind(row: Row) -> str:
+def price_kind(row: ChipResult) -> str:
     """Whether a chip's price is a list price or a guess."""
     return "" if row.price is None else KINDS.get(row.price.kind, "estimate")
 
 
-def binding(row: Row) -> list[str]:
+def binding(row: ChipResult) -> list[str]:
     """Budgets that bind, the one that matters most first."""
     if row.solution is None or not row.feasible:
         return []
@@ -33,7 +33,7 @@ def binding(row: Row) -> list[str]:
     return [budget_words(each.name) for each in sorted(worth, key=lambda each: -each.elasticity)]
 
 
-def to_win(row: Row) -> str:
+def to_win(row: ChipResult) -> str:
     """What would have to change for a chip that is not the best."""
     if row.solution is None or not row.share or row.price is None:
         return ""
@@ -47,7 +47,7 @@ def to_win(row: Row) -> str:
     return " or ".join(ways) or f"no price of the chip{speed} alone would do"
 
 
-def comparison_document(rows: Sequence[Row]) -> dict[str, Any]:
+def comparison_document(rows: Sequence[ChipResult]) -> dict[str, Any]:
     """An answer of `compare`: an entry a chip, the best first."""
     asked = next((row.solution for row in rows if row.solution is not None), None)
     goal = None if asked is None else asked.problem.objective
@@ -59,7 +59,7 @@ def comparison_document(rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def _entry(row: Row) -> dict[str, Any]:
+def _entry(row: ChipResult) -> dict[str, Any]:
     solution, price = row.solution, row.price
     known = solution if row.feasible else None
     report = None if known is None else known.report
@@ -83,7 +83,7 @@ def _entry(row: Row) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def comparison_answer(rows: Sequence[Row]) -> Answer:
+def comparison_answer(rows: Sequence[ChipResult]) -> Answer:
     """Return the answer of `hwopt compare`. **Arguments:** `rows`: an entry a chip, the best first."""
     document = comparison_document(rows)
     rows = [replace(row, chip=escape.line(row.chip)) for row in rows]
@@ -114,7 +114,7 @@ def comparison_answer(rows: Sequence[Row]) -> Answer:
     return Answer("compare", document, title, "", best, badge, sections, asked.problem.sources, bool(answers))
 
 
-def _cells(row: Row, unit: str) -> list[str]:
+def _cells(row: ChipResult, unit: str) -> list[str]:
     solution = row.solution
     assert solution is not None
     report, gap = solution.report, solution.certificate.gap
@@ -127,13 +127,13 @@ def _cells(row: Row, unit: str) -> list[str]:
     ]  # fmt: skip
 
 
-def _proved(answers: Sequence[Row]) -> str:
+def _proved(answers: Sequence[ChipResult]) -> str:
     """How many of the answers are proved; one that is not may be beaten by a chip above it."""
     open_ = [row.chip for row in answers if row.solution is not None and row.solution.outcome is not Outcome.proved]
     return f"not proved: {', '.join(open_)}" if open_ else "each proved"
 
 
-def _why_not(row: Row) -> str:
+def _why_not(row: ChipResult) -> str:
     if row.solution is None:
         return row.refused
     return row.solution.infeasibility or row.solution.headline

@@ -1,7 +1,7 @@
 """Numbers in the units and words of those who decide: $/kWh, % a year, degC, and what one more unit of each is."""
 
+from hwopt.design.template_inputs import Input
 from hwopt.report.token_prices import TOKENS, Work, counted
-from hwopt.study.sensitivity.inputs import Input
 from hwopt.units import MULTIPLIERS, ZERO_CELSIUS_K, label, pretty
 
 _WRITTEN = {

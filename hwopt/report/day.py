@@ -3,13 +3,13 @@
 import math
 from typing import Any
 
+from hwopt.analysis.daily_load import DailyLoad, HourlyLoad
 from hwopt.report.layout import heading
 from hwopt.report.parts import number
-from hwopt.study.day import Day, Hour
 from hwopt.units import pretty
 
 
-def day_document(day: Day | None) -> dict[str, Any]:
+def day_document(day: DailyLoad | None) -> dict[str, Any]:
     """The hours and the day's sums; nothing where no day is asked for."""
     if day is None:
         return {}
@@ -18,7 +18,7 @@ def day_document(day: Day | None) -> dict[str, Any]:
     return {"day": sums | {"overloaded_hours": day.overloaded, "hours": hours}}
 
 
-def day_lines(day: Day | None) -> list[str]:
+def day_lines(day: DailyLoad | None) -> list[str]:
     """A heading, the sums, a line an hour."""
     if day is None:
         return []
@@ -37,7 +37,7 @@ def day_lines(day: Day | None) -> list[str]:
     return [*lines, *(_line(place, hour) for place, hour in enumerate(day.hours))]
 
 
-def _line(place: int, hour: Hour) -> str:
+def _line(place: int, hour: HourlyLoad) -> str:
     times = (pretty(each, "s", 3) if math.isfinite(each) else "-" for each in (hour.first_p99_s, hour.token_p99_s))
     first, later = times
     usd = 3600.0 * hour.usd_per_s

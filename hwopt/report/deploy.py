@@ -3,12 +3,12 @@
 import math
 from collections.abc import Mapping, Sequence
 
+from hwopt.analysis.deploy import BUILD, COLOCATE, HALL, RENT, RETROFIT, YEAR_S, DeployAnswer, DeployOption
 from hwopt.hardware.deployment import Deployment
 from hwopt.model.facility.deployment import energised_s
 from hwopt.quantity import quantities
 from hwopt.report.answer import Answer, Section, Sentences, Table
 from hwopt.report.layout import MODEL_ONLY
-from hwopt.study.deploy import BUILD, COLOCATE, HALL, RENT, RETROFIT, YEAR_S, Deploy, Option
 from hwopt.units import MULTIPLIERS, label, pretty
 
 _WORDS = {
@@ -29,7 +29,7 @@ def months(seconds: float) -> str:
     return f"{seconds / _MONTH_S:.3g} months" if seconds >= 1.5 * _MONTH_S else f"{seconds / 86400.0:.2g} days"
 
 
-def verdict(answer: Deploy) -> str:
+def verdict(answer: DeployAnswer) -> str:
     """What to do, in a sentence."""
     best, rent = answer.best, answer.option(RENT)
     years, asked = answer.horizon_s / YEAR_S, f"{100 * answer.occupancy:.3g} % of the time at work"
@@ -49,14 +49,14 @@ def verdict(answer: Deploy) -> str:
     )
 
 
-def occupancy_words(each: Option) -> str:
+def occupancy_words(each: DeployOption) -> str:
     """From which occupancy an option pays."""
     if math.isnan(each.break_even):
         return "-"
     return f"{100 * each.break_even:.0f} %" if each.break_even <= 1.0 else "never"
 
 
-def cells(each: Option) -> list[str]:
+def cells(each: DeployOption) -> list[str]:
     """Return the cells of an option in the table of options."""
     ready, date = float(each.terms.ready_s), each.ready_date
     back = (
@@ -77,7 +77,7 @@ def cells(each: Option) -> list[str]:
 HEADS = ("", "ready after", "between", "capital", "chip-hour", "pays from", "paid back", "whole time")
 
 
-def energised(answer: Deploy) -> str:
+def energised(answer: DeployAnswer) -> str:
     """What a new hall waits for."""
     market = answer.market
     waits = {
@@ -92,7 +92,7 @@ def energised(answer: Deploy) -> str:
     )
 
 
-def power_bill(answer: Deploy) -> str:
+def power_bill(answer: DeployAnswer) -> str:
     """What power costs."""
     market, own = answer.market, answer.cluster
     energy = answer.energy_usd_per_j * 3.6e6
@@ -107,7 +107,7 @@ def power_bill(answer: Deploy) -> str:
     )
 
 
-def spares(answer: Deploy) -> list[str]:
+def spares(answer: DeployAnswer) -> list[str]:
     """Return a sentence on each level of redundancy."""
     return [
         f"{name}: a building at {each.price_over_one_spare:.2f} of the price of one with a spare, {each.outages_per_year:.2g} "
@@ -117,7 +117,7 @@ def spares(answer: Deploy) -> list[str]:
     ]
 
 
-def feed(answer: Deploy) -> str:
+def feed(answer: DeployAnswer) -> str:
     """From the grid to the rack."""
     of, market = answer.feed, answer.market
     efficiency = 100 * float(answer.cluster.facility.distribution_efficiency)
@@ -134,7 +134,7 @@ def feed(answer: Deploy) -> str:
     )
 
 
-def turning(answer: Deploy) -> str:
+def turning(answer: DeployAnswer) -> str:
     """What would change the answer."""
     if not answer.turns:
         return "No number of the market changes the answer anywhere in its range, nor does half or twice the rent."
@@ -149,7 +149,7 @@ def _name(name: str) -> str:
     return label(name, declared[name].unit) if name in declared else name
 
 
-def scope(answer: Deploy) -> str:
+def scope(answer: DeployAnswer) -> str:
     """What is in it and what is not."""
     rent = answer.rent_usd_per_chip_h
     whose = (
@@ -164,7 +164,7 @@ def scope(answer: Deploy) -> str:
     )
 
 
-def deploy_answer(found: Deploy, title: str, asked: Mapping[str, str], sources: Sequence[str]) -> Answer:
+def deploy_answer(found: DeployAnswer, title: str, asked: Mapping[str, str], sources: Sequence[str]) -> Answer:
     """Return the answer of `hwopt deploy`. **Arguments:** the question's `title` and keys; `sources` of its numbers."""
     said = verdict(found)
     return Answer(

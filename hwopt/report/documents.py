@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from functools import singledispatch
 from typing import Any
 
+from hwopt.analysis.chance_constraints.value_of_information import Regret
+from hwopt.analysis.integrality_gap import AnswerAlternative, IntegralityGap
 from hwopt.evidence.intervals import Interval
 from hwopt.model.report import Report, TrainingReport, TrainServeReport, outputs
 from hwopt.report.bill import bill_document
@@ -19,8 +21,6 @@ from hwopt.report.ramp_words import stage_rows
 from hwopt.report.regret_words import regret_document
 from hwopt.report.token_prices import price_document, unit_of_work
 from hwopt.solver.solution import BudgetUse, Certificate, Solution
-from hwopt.study.confidence.knowing import Regret
-from hwopt.study.parts import Alternative, PartsPrice
 from hwopt.types import PRECISIONS
 
 
@@ -131,8 +131,8 @@ def solution_document(
     solution: Solution,
     around: Interval | None = None,
     constants: str = "",
-    price: PartsPrice | None = None,
-    alternatives: Sequence[Alternative] = (),
+    price: IntegralityGap | None = None,
+    alternatives: Sequence[AnswerAlternative] = (),
     regret: Regret | None = None,
 ) -> dict[str, Any]:
     """An answer of `optimize`, with what buying in whole units costs and the `alternatives` to it where these are known."""

@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hwopt.analysis.fabrics import FabricCase, Fabrics, JitterLevel
 from hwopt.evidence.intervals import Interval
 from hwopt.report.answer import Answer, Lines, Named, Section, Sentences, Table
 from hwopt.report.layout import MODEL_ONLY
 from hwopt.report.parts import number
 from hwopt.report.plan_words import plan_document, plan_line
-from hwopt.study.fabrics import Case, Fabrics, Level
 from hwopt.units import pretty
 
 METRICS = (
@@ -21,7 +21,7 @@ Around = Mapping[str, Interval | None]
 """Intervals of predictions by the name of a machine."""
 
 
-def level_words(level: Level) -> str:
+def level_words(level: JitterLevel) -> str:
     """A level with its numbers."""
     return f"{level.name}: spread {level.spread:.3g}, tails {pretty(level.tail_s, 's', 3)}"
 
@@ -63,7 +63,7 @@ def fabrics_document(answer: Fabrics, around: Around, constants: str) -> dict[st
     }
 
 
-def _case(each: Case, answer: Fabrics, around: Interval | None) -> dict[str, Any]:
+def _case(each: FabricCase, answer: Fabrics, around: Interval | None) -> dict[str, Any]:
     fits = each.feasible
     usual = each.reports[min(1, len(each.reports) - 1)] if fits else None
     within = around.times(float(usual.step_time_s)) if usual is not None and around is not None else None
@@ -102,7 +102,7 @@ HEADS = (
 """Columns; the last four are costs of the run at each level, and what the last is worth."""
 
 
-def cells(each: Case, around: Interval | None) -> list[str]:
+def cells(each: FabricCase, around: Interval | None) -> list[str]:
     """A machine as text, in the order of `HEADS`."""
     assert each.cluster is not None
     usual = each.reports[1]

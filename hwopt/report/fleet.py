@@ -6,6 +6,15 @@ from typing import Any
 
 import jax
 
+from hwopt.analysis.fleet.data_parallel import (
+    DATA,
+    PIPELINE,
+    FleetAnswer,
+    FleetStudy,
+    GroupValue,
+    fleet_scope,
+    group_rows,
+)
 from hwopt.evidence.intervals import Interval
 from hwopt.model.fleet.data_parallel import FleetReport
 from hwopt.model.report import outputs, over_words
@@ -15,8 +24,6 @@ from hwopt.report.machine import interval_words
 from hwopt.report.parts import number
 from hwopt.report.plan_words import plan_document, plan_line
 from hwopt.report.token_prices import million_words, rate_words, unit_of_work
-from hwopt.study.fleet import DATA, PIPELINE, FleetStudy, Worth, group_rows, scope
-from hwopt.study.fleet import Answer as FleetAnswer
 from hwopt.units import pretty
 
 _J_PER_KWH, _S_PER_DAY = 3.6e6, 86400.0
@@ -43,7 +50,7 @@ def fleet_document(study: FleetStudy, around: Interval | None, constants: str) -
         "other_layout": _other(study),
         "groups": [_group(whole, place) for place in range(len(whole.groups))],
         "worth": [_worth(each) for each in study.worths],
-        "scope": scope(study),
+        "scope": fleet_scope(study),
         "leaves": [number(leaf) for leaf in jax.tree.leaves(whole.plan)],
         "reproduce": REPRODUCE,
     }
@@ -94,7 +101,7 @@ def _group(whole: FleetAnswer, place: int) -> dict[str, Any]:
     }
 
 
-def _worth(each: Worth) -> dict[str, Any]:
+def _worth(each: GroupValue) -> dict[str, Any]:
     without = each.without
     return {
         "chip": each.name,
@@ -130,7 +137,9 @@ def fleet_answer(
         Section("At a glance", [Facts(_facts(study, around, constants))], titled=False, joined=True),
         groups,
         Section("What each group adds, and when it is better switched off", [Outline(worths)]),
-        Section("How good is it", [Sentences([scope(study)], later="  "), Lines([REPRODUCED.strip()])], titled=False),
+        Section(
+            "How good is it", [Sentences([fleet_scope(study)], later="  "), Lines([REPRODUCED.strip()])], titled=False
+        ),
     )
     took = f"{pretty(float(report.run_time_s), 's')}, {pretty(float(report.run_cost_usd), 'USD')}"
     proof = ("model", False, MODEL_ONLY)
@@ -212,7 +221,7 @@ def _plans(whole: FleetAnswer) -> list[str]:
     return [plan_line(own, plan) for _, plan, _, own, _ in group_rows(whole)]
 
 
-def worth_words(whole: FleetAnswer, place: int, each: Worth) -> list[str]:
+def worth_words(whole: FleetAnswer, place: int, each: GroupValue) -> list[str]:
     """What a group adds, in sentences: the run with and without it, then owned, then rented."""
     group = whole.groups[place]
     if each.without is None:

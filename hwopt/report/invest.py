@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hwopt.analysis.marginal_value import MarginalValue, MarginalValues, ReoptimizedValue
+from hwopt.analysis.sensitivity.ranges import UNSTATED_K
 from hwopt.evidence.intervals import Interval
 from hwopt.report.answer import Answer, Lines, Part, Section, Sentences
 from hwopt.report.customary import amount, one_more, shown, words
@@ -14,15 +16,13 @@ from hwopt.report.page.markup import Child
 from hwopt.report.parts import number
 from hwopt.report.token_prices import TOKENS, Work, unit_of_work
 from hwopt.solver.solution import BudgetUse, Outcome
-from hwopt.study.invest import Investment, Investments, Replanned
-from hwopt.study.sensitivity.ranges import UNSTATED_K
 from hwopt.units import pretty
 
 SHOWN = 5e-5
 """Share of the objective below which a tenth of a number is not listed."""
 
 
-def invest_document(answer: Investments, around: Interval | None) -> dict[str, Any]:
+def invest_document(answer: MarginalValues, around: Interval | None) -> dict[str, Any]:
     """An answer of `invest`. Shares are of the objective; `between` holds with everything replanned."""
     start = answer.start
     goal = start.problem.objective
@@ -42,7 +42,7 @@ def invest_document(answer: Investments, around: Interval | None) -> dict[str, A
     }
 
 
-def _number(each: Investment, objective: float) -> dict[str, Any]:
+def _number(each: MarginalValue, objective: float) -> dict[str, Any]:
     parameter = each.worth.parameter
     factor, unit = one_more(parameter.input)
     found = each.replanned
@@ -62,7 +62,7 @@ def _number(each: Investment, objective: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _replanned(found: Replanned) -> dict[str, Any]:
+def _replanned(found: ReoptimizedValue) -> dict[str, Any]:
     end = lambda each: {
         "factor": each.factor,
         "objective": number(each.objective),
@@ -92,7 +92,7 @@ def _budget(each: BudgetUse) -> dict[str, Any]:
     }
 
 
-def _moved(each: Investment, factor: float) -> float:
+def _moved(each: MarginalValue, factor: float) -> float:
     """Relative change of the objective, by the power law of the elasticity."""
     return math.expm1(each.elasticity * math.log(factor))
 
@@ -110,7 +110,7 @@ def between(ends: tuple[float, float]) -> str:
     return f"{low} %" if low == high else f"{low} to {high} %"
 
 
-def row_cells(each: Investment, objective: float, unit: str, work: Work = TOKENS) -> list[str]:
+def row_cells(each: MarginalValue, objective: float, unit: str, work: Work = TOKENS) -> list[str]:
     """A number in a table: name, now, one more, what that changes, what a tenth better saves."""
     of = each.worth.parameter.input
     factor, more = one_more(of)
@@ -121,7 +121,7 @@ def row_cells(each: Investment, objective: float, unit: str, work: Work = TOKENS
     return [words(of), shown(of), f"+{more}", costs, f"{100 * change:+.2g} %{mark}", percent(each.worth.share)]
 
 
-def arcs(each: Investment, objective: float, unit: str, work: Work = TOKENS) -> str:
+def arcs(each: MarginalValue, objective: float, unit: str, work: Work = TOKENS) -> str:
     """A replanned number in a sentence."""
     found, parameter = each.replanned, each.worth.parameter
     assert found is not None
@@ -167,7 +167,7 @@ def budget_sentence(each: BudgetUse, work: Work = TOKENS) -> str:
     return f"{name} {limit}: {'; '.join(told)}"
 
 
-def certainty(answer: Investments, around: Interval | None) -> str:
+def certainty(answer: MarginalValues, around: Interval | None) -> str:
     """How sure all of it is."""
     start = answer.start
     goal, mode = start.problem.objective, start.problem.provenance.mode
@@ -184,7 +184,7 @@ def certainty(answer: Investments, around: Interval | None) -> str:
     return f"{off}{proofs[0].upper()}{proofs[1:]}; {MODEL_ONLY}; constants: {mode}.{late}"
 
 
-def invest_answer(found: Investments, around: Interval | None, top: int) -> Answer:
+def invest_answer(found: MarginalValues, around: Interval | None, top: int) -> Answer:
     """Return the answer of `hwopt invest`. **Arguments:** the interval `around` its step; `top`: rows of each part on a screen."""
     start = found.start
     problem, goal = start.problem, start.problem.objective
@@ -213,9 +213,9 @@ def invest_answer(found: Investments, around: Interval | None, top: int) -> Answ
     return Answer(*common, "", headline, badge, sections, problem.sources, question=problem.name)
 
 
-def parts(answer: Investments) -> dict[str, list[Investment]]:
+def parts(answer: MarginalValues) -> dict[str, list[MarginalValue]]:
     """Numbers worth a line, by part, the most valuable first."""
-    found: dict[str, list[Investment]] = {}
+    found: dict[str, list[MarginalValue]] = {}
     for each in answer.numbers:
         if each.worth.share >= SHOWN:
             found.setdefault(each.part, []).append(each)
@@ -226,10 +226,10 @@ def parts(answer: Investments) -> dict[str, list[Investment]]:
 class _Values(Part):
     """Values of one more unit of each number, by part of the machine: a page lists all of them, a screen the first of each."""
 
-    answer: Investments
+    answer: MarginalValues
     top: int
 
-    def _rows(self, rows: Sequence[Investment]) -> list[list[str]]:
+    def _rows(self, rows: Sequence[MarginalValue]) -> list[list[str]]:
         start = self.answer.start
         work = unit_of_work(start.report)
         return [row_cells(each, start.objective, start.problem.objective.unit, work) for each in rows]

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
+from hwopt.analysis.integrality_gap import AnswerAlternative, IntegralityGap
 from hwopt.report.layout import heading
 from hwopt.report.parts import number
-from hwopt.study.parts import Alternative, PartsPrice
 from hwopt.units import pretty
 
 _SHOWN = (
@@ -24,7 +24,7 @@ PROVED = 1e-3
 """Gap of the relaxed answer up to which its price is said as one figure."""
 
 
-def price_words(price: PartsPrice, unit: str) -> str:
+def price_words(price: IntegralityGap, unit: str) -> str:
     """What buying in whole units costs, in a line."""
     relaxed, share = pretty(price.relaxed.objective, unit, 6), f"buying in whole units costs {100 * price.share:.3g} %"
     if price.gap > PROVED:
@@ -32,7 +32,7 @@ def price_words(price: PartsPrice, unit: str) -> str:
     return f"{share} over continuous hardware ({relaxed}, gap {100 * price.gap:.2g} %)"
 
 
-def price_document(price: PartsPrice | None) -> dict[str, Any] | None:
+def price_document(price: IntegralityGap | None) -> dict[str, Any] | None:
     """The same for JSON."""
     if price is None:
         return None
@@ -43,7 +43,7 @@ def price_document(price: PartsPrice | None) -> dict[str, Any] | None:
     }
 
 
-def alternative_lines(rows: Sequence[Alternative], unit: str) -> list[str]:
+def alternative_lines(rows: Sequence[AnswerAlternative], unit: str) -> list[str]:
     """The ways to answer a question, a line each with what its machine is."""
     if not rows:
         return []
@@ -59,7 +59,7 @@ def alternative_lines(rows: Sequence[Alternative], unit: str) -> list[str]:
     return lines
 
 
-def alternatives_document(rows: Sequence[Alternative]) -> list[dict[str, Any]]:
+def alternatives_document(rows: Sequence[AnswerAlternative]) -> list[dict[str, Any]]:
     """The same for JSON."""
     return [
         {

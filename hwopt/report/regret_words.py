@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from hwopt.analysis.chance_constraints.value_of_information import DesignCandidate, Regret
 from hwopt.report.layout import heading, wrapped
 from hwopt.report.parts import number
-from hwopt.study.confidence.knowing import Candidate, Regret
 from hwopt.units import pretty
 
 
@@ -30,7 +30,7 @@ def regret_lines(regret: Regret | None, unit: str) -> list[str]:
     return [*lines, wrapped(text)]
 
 
-def _candidate_line(name: str, each: Candidate, unit: str) -> str:
+def _candidate_line(name: str, each: DesignCandidate, unit: str) -> str:
     expected, worst = pretty(each.expected, unit), pretty(each.worst, unit)
     regret = f"{expected} expected, {worst} ({100 * each.worst_share:.2g} %) at worst" if each.worst else "none"
     where = f" ({each.worst_at})" if each.worst else ""
@@ -64,7 +64,7 @@ def regret_document(regret: Regret | None) -> dict[str, Any] | None:
     }
 
 
-def _candidate(each: Candidate) -> dict[str, Any]:
+def _candidate(each: DesignCandidate) -> dict[str, Any]:
     return {
         "objective": number(each.objective),
         "expected_regret": number(each.expected),

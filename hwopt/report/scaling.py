@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from hwopt.analysis.scaling import Scaling, ScalingPoint, ScalingStep
 from hwopt.evidence.intervals import Interval
 from hwopt.report.answer import Answer, Lines, Named, OnPage, Section, Sentences, Table
 from hwopt.report.layout import MODEL_ONLY
@@ -15,7 +16,6 @@ from hwopt.report.plan_words import plan_document, plan_line
 from hwopt.report.scaling_words import CAUSES, ends, headline, remedy, rule, sooner, why
 from hwopt.report.scaling_words import points as in_points
 from hwopt.report.token_prices import unit_of_work
-from hwopt.study.scaling import Growth, Scaling, Size
 from hwopt.units import pretty
 
 METRICS = (
@@ -62,7 +62,7 @@ def scaling_document(answer: Scaling, around: Around, constants: str = "") -> di
     }
 
 
-def _size(size: Size, answer: Scaling, around: Interval | None) -> dict[str, Any]:
+def _size(size: ScalingPoint, answer: Scaling, around: Interval | None) -> dict[str, Any]:
     fits = size.feasible
     report, search = (size.report, size.search) if size.search is not None else (None, None)
     known = report if fits else None
@@ -89,7 +89,7 @@ def _size(size: Size, answer: Scaling, around: Interval | None) -> dict[str, Any
     }  # fmt: skip
 
 
-def _growth(each: Growth, answer: Scaling) -> dict[str, Any]:
+def _growth(each: ScalingStep, answer: Scaling) -> dict[str, Any]:
     return {
         "from_chips": each.before.chips,
         "to_chips": each.after.chips,
@@ -155,7 +155,7 @@ def table(answer: Scaling, around: Around | None = None) -> Table:
     return Table("sizes", list(heads), rows, "r" * len(heads), list(heads.values()))
 
 
-def _cells(size: Size, answer: Scaling, around: Around, growth: Growth | None) -> list[str]:
+def _cells(size: ScalingPoint, answer: Scaling, around: Around, growth: ScalingStep | None) -> list[str]:
     report, own = size.report, around.get(size.chips)
     step = float(report.step_time_s)
     ends = "" if own is None else "{} .. {}".format(*(pretty(end, "s", 3) for end in own.times(step)))
@@ -192,7 +192,7 @@ def _chip_time(answer: Scaling) -> Table:
     return Table("shares", heads, rows, "r" * len(heads), (9, *[6] * len(names), 5))
 
 
-def _shares(size: Size) -> dict[str, float]:
+def _shares(size: ScalingPoint) -> dict[str, float]:
     whole = sum(size.chip_time.values())
     return {name: value / whole for name, value in size.chip_time.items()}
 

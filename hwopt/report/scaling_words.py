@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from hwopt.study.chip_time import FAILURES, RECOMPUTED, WASTED
-from hwopt.study.scaling import PRICE, Cause, Growth, Scaling
+from hwopt.analysis.chip_time import FAILURES, RECOMPUTED, WASTED
+from hwopt.analysis.scaling import PRICE, GrowthCause, Scaling, ScalingStep
 from hwopt.units import pretty
 
 CAUSES = {
@@ -41,7 +41,7 @@ _WORTH_NAMING = 0.05
 """Share of all that grew from which a cause is named."""
 
 
-def leading(causes: Sequence[Cause]) -> list[Cause]:
+def leading(causes: Sequence[GrowthCause]) -> list[GrowthCause]:
     """Those of the causes that explain most of what grew."""
     grown = sum(each.share for each in causes if each.share > 0.0)
     return [each for each in causes if each.share > _WORTH_NAMING * grown > 0.0][:_NAMED]
@@ -53,7 +53,7 @@ def points(share: float) -> str:
     return "0" if text in ("+0.0", "-0.0") else text
 
 
-def effect(growth: Growth) -> str:
+def effect(growth: ScalingStep) -> str:
     """What twice the chips do to time and money."""
     time = (
         f"save {100 * growth.saved:.1f} % of the time"
@@ -104,7 +104,7 @@ def remedy(answer: Scaling, recovery: str) -> str:
     return "Failures grow most: --recovery in-memory or hot-spares says what going on sooner after each is worth."
 
 
-def why(growth: Growth) -> str:
+def why(growth: ScalingStep) -> str:
     """Which parts grew between two sizes, in a sentence."""
     ratio = growth.after.cost_usd / growth.before.cost_usd - 1.0
     between = f"from {growth.before.chips:,} to {growth.after.chips:,} chips"

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from functools import singledispatch
 from typing import Any
 
+from hwopt.analysis.chance_constraints.value_of_information import Regret
+from hwopt.analysis.integrality_gap import AnswerAlternative, IntegralityGap
 from hwopt.evidence.intervals import Interval
 from hwopt.model.report import Report, TrainingReport, TrainServeReport
 from hwopt.report.bill import bill_table
@@ -29,8 +31,6 @@ from hwopt.report.promise_words import promise_lines
 from hwopt.report.regret_words import regret_lines
 from hwopt.report.token_prices import million_words, rate_words, unit_of_work
 from hwopt.solver.solution import Certificate, DesignValue, Solution
-from hwopt.study.confidence.knowing import Regret
-from hwopt.study.parts import Alternative, PartsPrice
 from hwopt.units import pretty
 
 
@@ -152,8 +152,8 @@ def solution_screen(
     solution: Solution,
     around: Interval | None = None,
     constants: str = "",
-    price: PartsPrice | None = None,
-    alternatives: Sequence[Alternative] = (),
+    price: IntegralityGap | None = None,
+    alternatives: Sequence[AnswerAlternative] = (),
     regret: Regret | None = None,
 ) -> str:
     """One screen for `optimize`: objective, design, budgets, parts of cost and time, proof, sources."""

@@ -6,14 +6,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from hwopt.analysis.sensitivity import Sensitivity
+from hwopt.analysis.sensitivity.optimum import Parameter
 from hwopt.design.metrics import METRICS
+from hwopt.design.template_inputs import Input
 from hwopt.report.layout import MODEL_ONLY, heading, wrapped
 from hwopt.report.parts import number, numbers
 from hwopt.report.plan_words import plan_document, plan_line
 from hwopt.report.worth import worth_document, worth_lines
-from hwopt.study.sensitivity import Sensitivity
-from hwopt.study.sensitivity.inputs import Input
-from hwopt.study.sensitivity.study import Parameter
 from hwopt.units import fitting, pretty
 
 _SHOWN = 1e-4

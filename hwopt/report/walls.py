@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from hwopt.analysis.binding_budgets import BindingBudget, BindingBudgets
+from hwopt.analysis.chip_time import chip_time
 from hwopt.model.report import TrainingReport, declared_margins
 from hwopt.report.answer import Answer, OnPage, Section, Sentences, Steps, Table
 from hwopt.report.layout import MODEL_ONLY, budget_words
@@ -9,8 +11,6 @@ from hwopt.report.page import pieces
 from hwopt.report.parts import number
 from hwopt.report.scaling_words import CAUSES
 from hwopt.solver.solution import BudgetUse, Outcome, Solution
-from hwopt.study.chip_time import chip_time
-from hwopt.study.walls import Wall, Walls
 from hwopt.units import pretty
 
 METRICS = {
@@ -32,7 +32,7 @@ _NAMED = 4
 """Parts of chip time that are named."""
 
 
-def walls_document(answer: Walls) -> dict[str, Any]:
+def walls_document(answer: BindingBudgets) -> dict[str, Any]:
     """An answer of `walls`: answers one after the other, and the walls between them."""
     goal = answer.start.problem.objective
     return {
@@ -48,7 +48,7 @@ def walls_document(answer: Walls) -> dict[str, Any]:
     }
 
 
-def _stages(answer: Walls) -> list[tuple[Solution, tuple[str, ...]]]:
+def _stages(answer: BindingBudgets) -> list[tuple[Solution, tuple[str, ...]]]:
     """Answers, and the budgets lifted of each."""
     lifted: list[tuple[str, ...]] = [()]
     for each in answer.walls:
@@ -78,7 +78,7 @@ def _use(each: BudgetUse, lifted: bool) -> dict[str, Any]:
     return {"name": each.name, "used": each.used, "limit": None if lifted else each.limit, "unit": each.unit}
 
 
-def _wall(wall: Wall) -> dict[str, Any]:
+def _wall(wall: BindingBudget) -> dict[str, Any]:
     budgets = [
         {"name": each.name, "limit": each.limit, "used": each.used, "until": wall.until(each.name), "unit": each.unit}
         for each in map(wall.limit, wall.names)
@@ -86,7 +86,7 @@ def _wall(wall: Wall) -> dict[str, Any]:
     return {"budgets": budgets, "gained": wall.gained, "proved": proved(wall)}
 
 
-def proved(wall: Wall) -> bool:
+def proved(wall: BindingBudget) -> bool:
     """Whether both answers of a wall are."""
     return wall.before.outcome is wall.after.outcome is Outcome.proved
 
@@ -111,7 +111,7 @@ def at_limit(solution: Solution) -> list[str]:
     return [*stops, *ends]
 
 
-def sentence(answer: Walls, place: int) -> str:
+def sentence(answer: BindingBudgets, place: int) -> str:
     """One wall in a sentence. **Arguments:** `place` among the walls, from 0."""
     wall, goal = answer.walls[place], answer.start.problem.objective
     then = answer.walls[place + 1] if place + 1 < len(answer.walls) else None
@@ -130,7 +130,7 @@ def sentence(answer: Walls, place: int) -> str:
     return f"{names} {binds}: {what}; {nothing}"
 
 
-def end(answer: Walls) -> str:
+def end(answer: BindingBudgets) -> str:
     """What is left where no budget binds."""
     last = answer.answers[-1]
     chips = f"{float(last.built.cluster.chips):,.0f} chips"
@@ -143,7 +143,7 @@ def end(answer: Walls) -> str:
     return f"{text}; at its limit: {', '.join(stops)}." if stops else f"{text}."
 
 
-def walls_answer(found: Walls) -> Answer:
+def walls_answer(found: BindingBudgets) -> Answer:
     """Return the answer of `hwopt walls`."""
     start = found.start
     goal, problem = start.problem.objective, start.problem
@@ -197,7 +197,7 @@ def _parts(solution: Solution) -> list[tuple[str, str, float]]:
     return [(name, "", share) for name, share in shares(solution).items() if share >= 1e-3]
 
 
-def stage_words(answer: Walls) -> list[str]:
+def stage_words(answer: BindingBudgets) -> list[str]:
     """What is lifted of each answer."""
     later = [f"{'and ' if place else 'without '}{' and '.join(map(budget_words, each.names))}"
              for place, each in enumerate(answer.walls)]  # fmt: skip
@@ -207,7 +207,7 @@ def stage_words(answer: Walls) -> list[str]:
     return [f"{name}: {', '.join(each.chosen.values())}" for name, each in zip(names, answer.answers, strict=True)]
 
 
-def _table(answer: Walls) -> Table:
+def _table(answer: BindingBudgets) -> Table:
     goal = answer.start.problem.objective
     known = {name: words for name, words in METRICS.items() if hasattr(answer.start.report, name) and name != goal.name}
     heads = ("", goal.name, "gap", "chips", *known.values())
@@ -232,7 +232,7 @@ def value_words(solution: Solution, name: str) -> str:
     return f"{100 * value:.1f} %" if unit is None else pretty(value, unit)
 
 
-def _grown(answer: Walls) -> Table:
+def _grown(answer: BindingBudgets) -> Table:
     every = [shares(each) for each in answer.answers]
     most = lambda name: max(each.get(name, 0.0) for each in every)
     parts = sorted({name for each in every for name in each}, key=lambda name: -most(name))[:7]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
+from hwopt.analysis.sensitivity import Sensitivity
+from hwopt.analysis.sensitivity.improvement import ImprovementValue, PartImprovement, improvement_values
+from hwopt.analysis.sensitivity.ranges import UNSTATED_K
 from hwopt.report.layout import heading
 from hwopt.report.parts import number
-from hwopt.study.sensitivity import Sensitivity
-from hwopt.study.sensitivity.ranges import UNSTATED_K
-from hwopt.study.sensitivity.worth import PartWorth, Worth, worth
 from hwopt.units import pretty
 
 _LEAST = 5e-7
@@ -29,11 +29,11 @@ def worth_document(answer: Sensitivity) -> list[dict[str, Any]]:
             "numbers": [_row(row, unit) for row in part.rows],
             "idle": [each.name for each in part.idle],
         }
-        for part in worth(answer)
+        for part in improvement_values(answer)
     ]
 
 
-def _row(row: Worth, unit: str) -> dict[str, Any]:
+def _row(row: ImprovementValue, unit: str) -> dict[str, Any]:
     each = row.parameter
     return {
         "name": each.input.name,
@@ -49,7 +49,7 @@ def _row(row: Worth, unit: str) -> dict[str, Any]:
 
 def worth_lines(answer: Sensitivity, top: int) -> list[str]:
     """The table of a screen: all numbers of a technology, the first quarter of `top` of other parts but what is asked."""
-    parts = [part for part in worth(answer) if part.part != "what is asked"]
+    parts = [part for part in improvement_values(answer) if part.part != "what is asked"]
     if not any(part.rows for part in parts):
         return []
     unit = answer.problem.objective.unit
@@ -69,11 +69,11 @@ def worth_lines(answer: Sensitivity, top: int) -> list[str]:
     return lines
 
 
-def _total(part: PartWorth, unit: str) -> str:
+def _total(part: PartImprovement, unit: str) -> str:
     return f"  {'all of ' + part.part:<86}{pretty(part.saves, unit):>14} {100 * part.share:8.3f} %"
 
 
-def _line(row: Worth, unit: str) -> str:
+def _line(row: ImprovementValue, unit: str) -> str:
     each = row.parameter
     change = (
         f"{pretty(each.input.value, each.input.unit, 4)} -> {pretty(each.input.value * row.factor, each.input.unit, 4)}"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import hwopt
-from hwopt.study.confidence import confident
+from hwopt.analysis.chance_constraints import confident
 from hwopt.units import pretty
 
 OUT = Path(__file__).parents[2] / "results" / "reference" / "confidence.txt"

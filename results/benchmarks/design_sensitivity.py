@@ -16,13 +16,13 @@ import jax
 import numpy as np
 
 import hwopt
+from hwopt.analysis.sensitivity.improvement import part_of
 from hwopt.design.problem import Problem
+from hwopt.design.template_inputs import Input
 from hwopt.errors import UserError
 from hwopt.solver.optimum_sensitivity import point_of
 from hwopt.solver.search.fixed_integers import optimum_near
 from hwopt.solver.search.solve_global import design_values
-from hwopt.study.sensitivity.inputs import Input
-from hwopt.study.sensitivity.worth import part_of
 from tests.unit.optim.test_drawn_chips import PLAN_BOXES, SIZES, UNITS, question
 
 BOXES = SIZES | PLAN_BOXES | {"enabled_fraction": (0.95, 1.0), "dies": (2.0, 4.0)}

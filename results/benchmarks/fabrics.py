@@ -18,13 +18,13 @@ import numpy as np
 
 import hwopt
 from hwopt import catalog
+from hwopt.analysis.fabrics import FabricVariant as Case
+from hwopt.analysis.fabrics import jitter_levels
 from hwopt.model.estimate import estimate
 from hwopt.model.report import TrainingReport
 from hwopt.planning.plan_search import best_plan
 from hwopt.planning.plan_table import PlanCandidate
 from hwopt.report.plan_words import plan_line
-from hwopt.study.fabrics import Machine as Case
-from hwopt.study.fabrics import levels
 from hwopt.units import pretty
 from results.claims.runs import opt_175b, opt_communication
 
@@ -190,7 +190,10 @@ def predictability() -> list[str]:
         return Case(name, at)
 
     answer = hwopt.fabrics(
-        asked, [machine(name) for name in catalog.names("fabrics")], levels(spread=0.35, tail_s=3e-5), lambda _: plan
+        asked,
+        [machine(name) for name in catalog.names("fabrics")],
+        jitter_levels(spread=0.35, tail_s=3e-5),
+        lambda _: plan,
     )
     lines = [
         "| fabric | scale-out a chip | run, even | as production runs | spread 0.35, tails 30 us "

@@ -23,12 +23,12 @@ import jax.numpy as jnp
 import numpy as np
 
 import hwopt
-from hwopt.study.sensitivity.inputs import template_inputs
-from hwopt.study.sweep.evaluator import in_order, options_of
-from hwopt.study.sweep.reductions import Block
-from hwopt.study.sweep.remembered import forget
-from hwopt.study.sweep.run import Run
-from hwopt.study.sweep.specification import Specification
+from hwopt.design.template_inputs import template_inputs
+from hwopt.sweep.evaluator import in_order, options_of
+from hwopt.sweep.program_cache import forget
+from hwopt.sweep.reductions import Block
+from hwopt.sweep.run import SweepRun
+from hwopt.sweep.specification import Specification
 
 FOLDER = Path(__file__).parents[2] / "results" / "reference"
 
@@ -66,7 +66,7 @@ def end_to_end(spec: Specification, folder: Path | None = None) -> tuple[float, 
     """Seconds of starting (tracing, compiling, the first tile) and of evaluating, reducing and storing all variants."""
     forget()
     begun = time.perf_counter()
-    run_ = Run(spec)
+    run_ = SweepRun(spec)
     store = run_.store(folder)
     for evaluator, reduction in zip(run_.evaluators, run_.reductions, strict=True):
         columns = evaluator(evaluator.starts([0])[0])
@@ -81,7 +81,7 @@ def tiles(spec: Specification) -> tuple[float, float]:
     """Seconds of starting, and of evaluating all tiles of a sweep whose columns nobody keeps."""
     forget()
     begun = time.perf_counter()
-    evaluator = Run(spec).evaluators[0]
+    evaluator = SweepRun(spec).evaluators[0]
     starts = evaluator.starts(range(0, spec.samples, spec.tile))
     jax.block_until_ready(evaluator(starts[0]))
     started = time.perf_counter()
@@ -126,7 +126,7 @@ def bandwidth() -> float:
     return 2.0 * held[0].nbytes * passes / timed(again)
 
 
-def completing(run_: Run) -> tuple[tuple[float, float], Any]:
+def completing(run_: SweepRun) -> tuple[tuple[float, float], Any]:
     """Seconds and CPU seconds of evaluating and reducing all variants of a sweep, and its finished store."""
     store = run_.store(None)
     begun, cpu = time.perf_counter(), time.process_time()
@@ -141,7 +141,7 @@ def focused(samples: int, optimum: float | None = None) -> list[str]:
     from hwopt.solver.optimize import optimize
 
     specs = {name: question(False, samples, sampling=name) for name in ("plain", "importance")}
-    runs = {name: Run(spec) for name, spec in specs.items()}
+    runs = {name: SweepRun(spec) for name, spec in specs.items()}
     begun = time.perf_counter()
     made = {name: completing(run_) for name, run_ in runs.items()}  # compiles
     first = time.perf_counter() - begun
@@ -178,7 +178,7 @@ def focused(samples: int, optimum: float | None = None) -> list[str]:
 
 def work(spec: Specification) -> dict[str, float]:
     """Operations and bytes of a variant, from a point's numbers to what is judged: as stated, and as compiled."""
-    evaluator = Run(spec).evaluators[0]
+    evaluator = SweepRun(spec).evaluators[0]
     inputs = [jax.ShapeDtypeStruct((evaluator.chunk,), np.dtype(spec.dtype))] * len(evaluator.sampler.names)
     options = options_of(spec.platform)
     line = evaluator.line

@@ -9,20 +9,20 @@ from unittest.mock import MagicMock
 
 import pytest
 
+import hwopt.analysis.fabrics
+import hwopt.analysis.fleet.data_parallel
+import hwopt.analysis.scaling
 import hwopt.planning.plan_search
-import hwopt.study.fabrics
-import hwopt.study.fleet
-import hwopt.study.scaling
 import hwopt.trace.cache
 from hwopt import catalog
+from hwopt.analysis.claim_check import planning
+from hwopt.analysis.claim_check.machine import workload_of
+from hwopt.analysis.claim_check.statement import blueprint_of
 from hwopt.cli import main
 from hwopt.design.provenance import Provenance
 from hwopt.errors import UserError
 from hwopt.evidence.rows import read
 from hwopt.evidence.validation.models import shape
-from hwopt.study.blueprint import planning
-from hwopt.study.blueprint.machine import workload_of
-from hwopt.study.blueprint.statement import blueprint_of
 from hwopt.workload.transformer import total_parameters
 from objectives.machine import MachineQuestion
 from tests.rotation import rotated
@@ -113,8 +113,8 @@ def stopped(monkeypatch):
 
     monkeypatch.setattr(MachineQuestion, "problem", problem)
     for module, name in (
-        (hwopt.trace.kept, "estimated"), (hwopt.solver.plan_search, "best_plan"), (hwopt.study.scaling, "scale"),
-        (hwopt.study.fabrics, "fabrics"), (hwopt.study.fleet, "fleet"), (planning, "best_plan"),
+        (hwopt.trace.kept, "estimated"), (hwopt.solver.plan_search, "best_plan"), (hwopt.analysis.scaling, "scale"),
+        (hwopt.analysis.fabrics, "fabrics"), (hwopt.analysis.fleet, "fleet"), (planning, "best_plan"),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, stop(getattr(module, name)))
     running.append(True)
@@ -303,9 +303,9 @@ def test_what_an_estimate_leaves_out_stands_in_every_question(tmp_path, capsys):
     ("module", "solver", "arguments"),
     [
         (hwopt.solver.plan_search, "best_plan", ["plan", "--chip", "h100-sxm", "--chips", "64"]),
-        (hwopt.study.scaling, "scale", ["scale", "--chip", "h100-sxm", "--chips", "64:128"]),
-        (hwopt.study.fabrics, "fabrics", ["fabrics", "--chip", "h100-sxm", "--chips", "64"]),
-        (hwopt.study.fleet, "fleet", ["fleet", "--groups", "h100-sxm:64,a100-80:64"]),
+        (hwopt.analysis.scaling, "scale", ["scale", "--chip", "h100-sxm", "--chips", "64:128"]),
+        (hwopt.analysis.fabrics, "fabrics", ["fabrics", "--chip", "h100-sxm", "--chips", "64"]),
+        (hwopt.analysis.fleet, "fleet", ["fleet", "--groups", "h100-sxm:64,a100-80:64"]),
     ],
 )
 def test_titles_of_clusters_say_it_too(module, solver, arguments, monkeypatch):

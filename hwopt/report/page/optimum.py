@@ -7,6 +7,7 @@ from functools import singledispatch
 from typing import Any
 
 from hwopt import escape
+from hwopt.analysis.sensitivity.optimum import Parameter
 from hwopt.evidence.intervals import Interval
 from hwopt.hardware.cluster import Cluster
 from hwopt.model.report import Report, ServingReport, TrainingReport, TrainServeReport
@@ -20,7 +21,6 @@ from hwopt.report.parts import number
 from hwopt.report.plan_words import plan_lines
 from hwopt.report.token_prices import tokens_counted
 from hwopt.solver.solution import Outcome, Solution
-from hwopt.study.sensitivity.study import Parameter
 from hwopt.units import pretty
 
 
@@ -34,7 +34,7 @@ def optimum_page(
     """One page for `optimize`.
 
     **Arguments:** `solution`; the `command` that asked for it; `around`: the interval of the prediction; the mode of its
-    `constants`; `sensitivities`: of `hwopt.study.sensitivity.parameters_of`.
+    `constants`; `sensitivities`: of `hwopt.analysis.sensitivity.parameters_of`.
     """
     problem, machines = solution.problem, screens.machines(solution.report)
     return sheet.page(

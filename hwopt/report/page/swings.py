@@ -3,10 +3,10 @@
 import math
 from collections.abc import Sequence
 
+from hwopt.analysis.sensitivity.optimum import Parameter
 from hwopt.report.page import pieces, sheet
 from hwopt.report.page.markup import Child, Html, div, element, li, p, span
 from hwopt.report.sensitivity import effect_words, parameter_words
-from hwopt.study.sensitivity.study import Parameter
 
 _ROWS = 12
 _CUT = 1.0  # relative change at which bars are cut; the numbers beside them are not

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from hwopt.analysis.backup_workers import BackupRun
+from hwopt.analysis.daily_load import HourlyLoad
+from hwopt.analysis.deploy import DeployAnswer
 from hwopt.evidence.validation.score import CellErrors
 from hwopt.model.fleet.data_parallel import FleetReport
 from hwopt.model.report import outputs
@@ -34,9 +37,6 @@ from hwopt.report.schema.kinds import (
 from hwopt.report.schema.machines import COUNTED, FEASIBLE, SERVING, SPOT, TRAINING, every_output
 from hwopt.report.service import _ASKED as OF_SERVICE
 from hwopt.report.splits import _MEASURES as OF_SPLITS
-from hwopt.study.backup import Backup
-from hwopt.study.day import Hour
-from hwopt.study.deploy import Deploy
 
 _NUMBERS = by_name(maybe(NUMBER))
 _FILES = {"out": said(maybe(TEXT), "folder of the store"), "figures": listed(TEXT)}
@@ -60,11 +60,11 @@ def _machine(own: dict[str, Schema], optional: dict[str, Schema]) -> Schema:
 _DAY = said(record({
     "requests": NUMBER, "energy_j": said(maybe(NUMBER), "at the meter", "J"), "usd": said(maybe(NUMBER), "of the day", "USD"),
     "idle_j": said(maybe(NUMBER), "what the machine would take with no request all day", "J"),
-    "overloaded_hours": said(INTEGER, "hours in which more comes than is answered"), "hours": listed(record(fields_of(Hour))),
+    "overloaded_hours": said(INTEGER, "hours in which more comes than is answered"), "hours": listed(record(fields_of(HourlyLoad))),
 }), "24 hours, where a curve of them is given")  # fmt: skip
 
 _BACKUP = said(record({
-    **dict.fromkeys(("asked", "best", "all"), record(fields_of(Backup))),
+    **dict.fromkeys(("asked", "best", "all"), record(fields_of(BackupRun))),
     "sigma": said(NUMBER, "standard deviation of a chip's step"),
     "least_sigma": said(maybe(NUMBER), "the one from which leaving one replica out pays"),
 }), "steps without the slowest replicas, where asked")  # fmt: skip
@@ -178,7 +178,7 @@ CHECK = record({
     "joint_repair": maybe(record({"changes": listed(_REPAIR), "tried": INTEGER})), "taken": listed(ANY), "sources": listed(TEXT),
 })  # fmt: skip
 
-DEPLOY = answer(Deploy, dict.fromkeys(("chip", "site", "prices", "market", "verdict"), TEXT))
+DEPLOY = answer(DeployAnswer, dict.fromkeys(("chip", "site", "prices", "market", "verdict"), TEXT))
 
 _QUANTITIES = by_name(record({"value": maybe(NUMBER), "unit": TEXT}, {"lower": maybe(NUMBER), "upper": maybe(NUMBER)}))
 _SHARES = by_name(NUMBER)

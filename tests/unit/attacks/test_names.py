@@ -16,6 +16,7 @@ import yaml
 
 import hwopt
 from hwopt import catalog, registry
+from hwopt.analysis.comparison import ChipResult
 from hwopt.catalog.names import data_root
 from hwopt.cli import app, completion, main, output
 from hwopt.design.choices import Combination
@@ -29,9 +30,8 @@ from hwopt.report.launch.trainers import TRAINERS
 from hwopt.report.layout import fact, heading, store_lines
 from hwopt.report.megatron import megatron_settings, megatron_text
 from hwopt.report.sweep_document import _names
-from hwopt.study.comparison import Row
-from hwopt.study.sweep.attributes import flags
-from hwopt.study.sweep.specification import Case
+from hwopt.sweep.attributes import flags
+from hwopt.sweep.specification import SweepCase
 from tests.names import PIECES, names
 from tests.tiers import turn
 from tests.unit.report.test_launch import CASES, report
@@ -178,8 +178,8 @@ def test_questions_tables_and_cases(files):
     assert problem.question.count("FORGED") == 2
     said = [
         problem.question, replace(problem.provenance, constants=HOSTILE).mode, *store_lines(HOSTILE), *heading(HOSTILE),
-        fact(HOSTILE, HOSTILE), Combination((("chip", HOSTILE),), None).name, Case((("chip", HOSTILE),), problem).name,
-        comparison_answer([Row(HOSTILE, None, None, "refused")]).screen(),
+        fact(HOSTILE, HOSTILE), Combination((("chip", HOSTILE),), None).name, SweepCase((("chip", HOSTILE),), problem).name,
+        comparison_answer([ChipResult(HOSTILE, None, None, "refused")]).screen(),
     ]  # fmt: skip
     assert all(each.isprintable() for each in said)
 

@@ -19,7 +19,7 @@ from hwopt import leftovers
 from hwopt.cli import app
 from hwopt.errors import UserError
 from hwopt.report.page import files
-from hwopt.study.sweep.processes import alone
+from hwopt.sweep.store_lock import exclusive
 from tests.rotation import rotated
 
 SWEEP = [
@@ -113,15 +113,15 @@ def test_a_lock_is_not_left_wherever_the_sweep_is_stopped(module, name, tmp_path
 
     monkeypatch.setattr(leftovers, "_ENDING", threading.Event())
     monkeypatch.setattr(module, name, stopped)
-    with pytest.raises(KeyboardInterrupt), alone(tmp_path / "store"):
+    with pytest.raises(KeyboardInterrupt), exclusive(tmp_path / "store"):
         pass
 
 
 def test_a_lock_of_another_is_left(tmp_path, monkeypatch):
     monkeypatch.setattr(leftovers, "_ENDING", threading.Event())
-    with alone(tmp_path / "store"):
+    with exclusive(tmp_path / "store"):
         path = tmp_path / ".store.lock"
-        with pytest.raises(UserError, match="another process is writing"), alone(tmp_path / "store"):
+        with pytest.raises(UserError, match="another process is writing"), exclusive(tmp_path / "store"):
             pass
         assert path.exists()
     assert not path.exists()

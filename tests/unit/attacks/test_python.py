@@ -245,7 +245,7 @@ def test_a_box_of_a_count_without_an_integer():
     ],
 )
 def test_names_are_looked_at_before_any_search(call, named, monkeypatch):
-    for path in ("hwopt.solver.optimize.optimize", "hwopt.study.invest.optimize"):
+    for path in ("hwopt.solver.optimize.optimize", "hwopt.analysis.marginal_value.optimize"):
         monkeypatch.setattr(path, lambda *_, **__: pytest.fail("searched before all was checked"))
     refused("'foo'", getattr(hwopt, call), QUESTION, **({"samples": 64} if call == "sweep" else {}), **named)
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import hwopt
+from hwopt.analysis.integrality_gap import integrality_gap
 from hwopt.design.exact import ExactModel, logarithms
 from hwopt.design.lattices import lattice_of, scope_of
 from hwopt.design.variables import KNOWN
 from hwopt.integers.system import Role
 from hwopt.solver.search.solve_global import solve_global
-from hwopt.study.parts import parts_price
 from tests.rotation import one_in
 
 KINDS = ("recompute", "zero", "weights_tier", "optimizer_tier", "activations_tier")
@@ -89,7 +89,7 @@ def test_kinds_are_free_in_whole_parts_and_elsewhere_if_asked():
 @one_in(4, 2)
 def test_whole_parts_are_held_against_a_plan_of_the_same_kind(answer):
     with jax.enable_x64(True):
-        price = parts_price(answer, most_boxes=300)
+        price = integrality_gap(answer, most_boxes=300)
     assert price is not None and price.relaxed.objective <= answer.objective and price.share >= 0.0
     alike = ("recompute_full", "weights_offloaded", "optimizer_offloaded", "activations_offloaded")
     assert all(float(getattr(price.relaxed.plan, each)) == float(getattr(answer.plan, each)) for each in alike)

@@ -11,10 +11,10 @@ import pytest
 
 from hwopt.design.exact import ExactModel
 from hwopt.design.lattices import lattice_of
+from hwopt.design.template_inputs import template_inputs
 from hwopt.solver.optimum_sensitivity import optimum_sensitivity
 from hwopt.solver.options import SEARCH
 from hwopt.solver.search.fixed_integers import NoDerivative, boxes_around, optimum_near, perturbed_templates
-from hwopt.study.sensitivity.inputs import template_inputs
 from tests.rotation import rotated
 from tests.tiers import turn
 from tests.unit.optim.test_drawn_chips import PLAN, UNITS, question

@@ -10,6 +10,7 @@ import pytest
 from scipy.optimize import minimize
 
 import hwopt
+from hwopt.analysis.integrality_gap import integrality_gap
 from hwopt.cli import main
 from hwopt.design.exact import ExactModel
 from hwopt.errors import UserError
@@ -19,7 +20,6 @@ from hwopt.report.documents import solution_document
 from hwopt.report.screens import solution_screen
 from hwopt.solver.deadline import Deadline
 from hwopt.solver.search.heuristics.rounding import rounding_candidates
-from hwopt.study.parts import parts_price
 from results.benchmarks.reference import RESULTS
 from tests.results.test_reference import assert_comes_out_again
 
@@ -135,7 +135,7 @@ def test_screen_names_design_budgets_and_sources(solution):
 @pytest.mark.search
 def test_the_committed_screen_comes_out_again(whole):
     """`results/reference/train_cost.txt`, printed by `hwopt optimize`."""
-    price = parts_price(whole, Deadline(math.inf))
+    price = integrality_gap(whole, Deadline(math.inf))
     screen = solution_screen(whole, question_interval(whole), whole.problem.provenance.mode, price)
     assert_comes_out_again(screen, RESULTS / "reference" / "train_cost.txt")
 

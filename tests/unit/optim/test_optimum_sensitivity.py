@@ -12,12 +12,12 @@ import pytest
 import hwopt
 from hwopt.design.lattices import lattice_of
 from hwopt.design.problem import Problem
+from hwopt.design.template_inputs import template_inputs
 from hwopt.errors import UserError
 from hwopt.solver.interior_point.result import SolveStatus
 from hwopt.solver.optimum_sensitivity import NoOptimum, _solved_again, optima, optimum_sensitivity
 from hwopt.solver.search.node_relaxations import NodeRelaxations
 from hwopt.solver.search.solve_global import solve_leaf
-from hwopt.study.sensitivity.inputs import template_inputs
 from tests.budgets import LARGE_RUN
 from tests.rotation import rotated
 

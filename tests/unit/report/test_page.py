@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import hwopt
+from hwopt.analysis import sensitivity
 from hwopt.design.provenance import Provenance
 from hwopt.report.colours import PARTS, contrast, on_ground
 from hwopt.report.documents import solution_document
@@ -23,7 +24,6 @@ from hwopt.report.page.variants import variants_page
 from hwopt.report.screens import solution_screen
 from hwopt.report.sweep_document import sweep_document
 from hwopt.solver.solution import Outcome
-from hwopt.study import sensitivity
 from hwopt.units import pretty
 from tests.budgets import LARGE_RUN
 from tests.plans import remember_sensitivities

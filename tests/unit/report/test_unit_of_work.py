@@ -12,7 +12,7 @@ from hwopt.report.customary import amount
 from hwopt.report.documents import report_document
 from hwopt.report.screens import estimate_screen
 from hwopt.report.token_prices import TOKENS, counted, unit_of_work
-from hwopt.study.sweep.attributes import _counted
+from hwopt.sweep.attributes import _counted
 from hwopt.trace.cache import evaluate_in_numpy
 from hwopt.units import pretty
 from tests.rotation import rotated

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from hwopt import catalog
+from hwopt.analysis.backup_workers import backup, expected_order_sigmas, independent_replicas
 from hwopt.cli import main
 from hwopt.errors import UserError
 from hwopt.model.estimate import estimate
 from hwopt.model.numerics.maximum import expected_maximum_sigmas
-from hwopt.study.backup import backup, expected_order_sigmas, independent_replicas
 from tests.in_numpy import once
 
 RUN = catalog.training_run("llama3.1-8b", global_batch=1024)

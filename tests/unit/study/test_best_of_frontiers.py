@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import hwopt
+from hwopt.analysis import frontier
+from hwopt.analysis.best_of_frontiers import best_of
 from hwopt.errors import UserError
-from hwopt.study import frontier
-from hwopt.study.best_of_frontiers import best_of
 from tests.unit.study.test_frontier import once
 
 SMALL = {

@@ -9,11 +9,11 @@ import pytest
 
 import hwopt
 from hwopt import UserError, catalog
+from hwopt.analysis.claim_check.check import _Checker
+from hwopt.analysis.claim_check.check_line import CheckRelation, CheckVerdict, checked_line
+from hwopt.analysis.claim_check.statement import QUANTITIES, blueprint_of
 from hwopt.model.estimate import estimate
 from hwopt.report.blueprint import check_answer
-from hwopt.study.blueprint.check import _Checker
-from hwopt.study.blueprint.lines import Relation, Verdict, compared
-from hwopt.study.blueprint.statement import QUANTITIES, blueprint_of
 from hwopt.trace.cache import evaluate_in_numpy
 
 MACHINES = (
@@ -76,7 +76,7 @@ def scaled(value, factor):
 
 
 def failing(check):
-    return {line.name for line in check.lines if line.verdict is Verdict.fails}
+    return {line.name for line in check.lines if line.verdict is CheckVerdict.fails}
 
 
 @pytest.mark.parametrize("at", range(10))
@@ -84,14 +84,14 @@ def test_every_planted_error_is_found_and_no_sound_line_fails(at):
     checker, blueprint = _Checker(), sound(at)
     b = blueprint_of(blueprint)
     lines = checker.lines(b)
-    assert [line.name for line in lines if line.verdict is not Verdict.holds] == []
+    assert [line.name for line in lines if line.verdict is not CheckVerdict.holds] == []
     rng = np.random.default_rng(at)
     planted = list(rng.choice(sorted(PLANTED), size=1 + at % 4, replace=False))
     wrong = dict(blueprint)
     for key in planted:
         wrong[key] = scaled(blueprint[key], PLANTED[key][0])
     lines = checker.lines(blueprint_of(wrong))
-    bad = [line for line in lines if line.verdict is Verdict.fails]
+    bad = [line for line in lines if line.verdict is CheckVerdict.fails]
     assert {PLANTED[key][1] for key in planted} <= {line.name for line in bad}
     for line in bad:
         assert set(line.keys) & set(planted), f"{line.name} is said to fail: {line.why}"
@@ -106,12 +106,15 @@ def test_single_and_joint_repairs_mend_what_they_say():
     for line in check.failing:
         for repair in line.repairs:
             mended = checker.lines(check.blueprint.with_number(repair.key, repair.after))
-            assert next(each for each in mended if each.name == line.name).verdict is Verdict.holds, (line.name, repair)
+            assert next(each for each in mended if each.name == line.name).verdict is CheckVerdict.holds, (
+                line.name,
+                repair,
+            )
     moved = check.blueprint
     assert check.joint is not None
     for each in check.joint.changes:
         moved = moved.with_number(each.key, each.after)
-    assert [line.name for line in checker.lines(moved) if line.verdict is Verdict.fails] == []
+    assert [line.name for line in checker.lines(moved) if line.verdict is CheckVerdict.fails] == []
     assert check.joint.change <= sum(line.smallest.change + 0.1 for line in check.failing if line.smallest) + 1e-9
 
 
@@ -141,10 +144,10 @@ def test_shipped_blueprints_are_sourced(name):
 
 def test_what_nobody_states_is_said_to_be_missing():
     check = hwopt.check({"time": "30d", "mfu": "40%", "power": "2MW"})
-    assert {line.verdict for line in check.lines} == {Verdict.unjudged}
+    assert {line.verdict for line in check.lines} == {CheckVerdict.unjudged}
     assert all(line.why for line in check.lines) and check.holds and check.joint is None
     leak = hwopt.check("gpt-4-reports")
-    assert next(line for line in leak.lines if line.name == "arithmetic of MFU").verdict is Verdict.holds
+    assert next(line for line in leak.lines if line.name == "arithmetic of MFU").verdict is CheckVerdict.holds
     assert "never published" in next(line for line in leak.lines if line.name == "time").why
 
 
@@ -179,19 +182,19 @@ def test_all_errors_of_a_blueprint_are_said_at_once():
 @pytest.mark.parametrize(
     ("relation", "stated", "ours", "ends", "holds"),
     [
-        (Relation.at_most, 10.0, 9.0, None, True),
-        (Relation.at_most, 10.0, 11.0, None, False),
-        (Relation.at_most, 10.0, 11.0, (9.5, 12.0), True),
-        (Relation.at_most, 10.0, 11.0, (10.5, 12.0), False),
-        (Relation.at_least, 10.0, 9.0, (8.0, 9.9), False),
-        (Relation.at_least, 10.0, 9.0, (8.0, 10.1), True),
-        (Relation.equal, 10.0, 10.05, None, False),
-        (Relation.equal, 10.0, 10.0, None, True),
+        (CheckRelation.at_most, 10.0, 9.0, None, True),
+        (CheckRelation.at_most, 10.0, 11.0, None, False),
+        (CheckRelation.at_most, 10.0, 11.0, (9.5, 12.0), True),
+        (CheckRelation.at_most, 10.0, 11.0, (10.5, 12.0), False),
+        (CheckRelation.at_least, 10.0, 9.0, (8.0, 9.9), False),
+        (CheckRelation.at_least, 10.0, 9.0, (8.0, 10.1), True),
+        (CheckRelation.equal, 10.0, 10.05, None, False),
+        (CheckRelation.equal, 10.0, 10.0, None, True),
     ],
 )
 def test_a_line_fails_where_no_value_of_its_interval_agrees(relation, stated, ours, ends, holds):
-    line = compared("x", "x", relation, stated, ours, "W", ends=ends)
-    assert (line.verdict is Verdict.holds) is holds
+    line = checked_line("x", "x", relation, stated, ours, "W", ends=ends)
+    assert (line.verdict is CheckVerdict.holds) is holds
 
 
 def test_screen_json_and_page_say_the_same():

@@ -9,12 +9,12 @@ import pytest
 
 import hwopt
 from hwopt import catalog
+from hwopt.analysis.comparison import with_faster_steps
 from hwopt.cli import main
 from hwopt.design.design import Design
 from hwopt.errors import UserError
 from hwopt.model.estimate import estimate
 from hwopt.report.comparison import comparison_answer, to_win
-from hwopt.study.comparison import faster
 from hwopt.trace.cache import evaluate_in_numpy
 from tests.tiers import turn
 from tests.unit.optim.test_choices import BOXES as WIDER
@@ -63,11 +63,11 @@ def test_a_loser_wins_at_the_price_and_at_the_speed_that_it_is_told(rows):
         if row.winning_level is not None:
             steps = [
                 float(evaluate_in_numpy(estimate, *each.inputs).step_time_s)
-                for each in (design, faster(design, row.winning_level))
+                for each in (design, with_faster_steps(design, row.winning_level))
             ]
             np.testing.assert_allclose(steps[1], row.winning_level * steps[0], rtol=1e-9)
-            np.testing.assert_allclose(value(faster(design, row.winning_level)), best, rtol=1e-6)
-            assert value(faster(design, 1.01 * row.winning_level)) > best
+            np.testing.assert_allclose(value(with_faster_steps(design, row.winning_level)), best, rtol=1e-6)
+            assert value(with_faster_steps(design, 1.01 * row.winning_level)) > best
 
 
 PLANS = {
@@ -90,7 +90,7 @@ def test_a_shorter_step_is_shorter_in_every_part(name):
     run = dataclasses.replace(run, **{key: np.float64(value) for key, value in data.items()})
     plan = catalog.plan(run, 64, sites=machine.get("sites", 1), **degrees)
     design = Design(run, catalog.cluster("h100-sxm", 64, **machine), plan)
-    was, now = (evaluate_in_numpy(estimate, *each.inputs) for each in (design, faster(design, 0.4)))
+    was, now = (evaluate_in_numpy(estimate, *each.inputs) for each in (design, with_faster_steps(design, 0.4)))
     for part in was.breakdown._fields:
         np.testing.assert_allclose(
             getattr(now.breakdown, part), 0.4 * getattr(was.breakdown, part), rtol=1e-9, atol=1e-12

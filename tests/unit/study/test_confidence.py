@@ -11,6 +11,15 @@ import numpy as np
 import pytest
 
 import hwopt
+from hwopt.analysis.chance_constraints import confident
+from hwopt.analysis.chance_constraints.sampling import FixedDesign, normal_draws
+from hwopt.analysis.chance_constraints.tightening import (
+    joint_multiple,
+    limit_factors,
+    sampled_multiple,
+    single_budget_multiple,
+)
+from hwopt.analysis.chance_constraints.uncertainty_factors import DECLARED, named_factors, uncertainty_factors
 from hwopt.cli.app import main
 from hwopt.errors import UserError
 from hwopt.evidence.intervals import DEVIATIONS, Interval, question_interval
@@ -18,10 +27,6 @@ from hwopt.report.promise_words import kept_words, promise_document
 from hwopt.solver.deadline import Deadline
 from hwopt.solver.search.solve_global import design_values
 from hwopt.solver.solution import BranchOutcome, Outcome
-from hwopt.study.confidence import confident
-from hwopt.study.confidence.causes import DECLARED, causes_of, named
-from hwopt.study.confidence.draws import Fixed, normals
-from hwopt.study.confidence.tightening import alone, factors, joint, needed
 
 QUESTION = hwopt.objective(
     "train_time", workload="llama3.1-70b", tokens=2e12, global_batch=2048.0, power_budget_w=8e6, capex_budget_usd=1.2e8,
@@ -55,8 +60,8 @@ def promised():
 
 @pytest.fixture(scope="module")
 def fixed(plain):
-    causes = causes_of(plain.problem, question_interval(plain))
-    return Fixed(plain.problem, design_values(plain), causes)
+    causes = uncertainty_factors(plain.problem, question_interval(plain))
+    return FixedDesign(plain.problem, design_values(plain), causes)
 
 
 # How far limits are tightened.
@@ -65,33 +70,33 @@ def fixed(plain):
 @pytest.mark.parametrize("confidence", [0.5, 0.8, 0.9, 0.99])
 def test_one_factor_on_one_budget_is_tightened_by_its_quantile(confidence):
     sigma = 0.17
-    known = factors(joint(np.array([[sigma]]), confidence), np.array([sigma]))
+    known = limit_factors(joint_multiple(np.array([[sigma]]), confidence), np.array([sigma]))
     np.testing.assert_allclose(known, math.exp(-NormalDist().inv_cdf(confidence) * sigma), rtol=1e-12)
 
 
 def test_budgets_that_move_together_are_one_and_those_apart_more():
-    assert joint(np.array([[0.1, 0.0], [0.3, 0.0]]), 0.9) == alone(0.9)
-    apart = joint(np.diag([0.1, 0.3]), 0.9)
+    assert joint_multiple(np.array([[0.1, 0.0], [0.3, 0.0]]), 0.9) == single_budget_multiple(0.9)
+    apart = joint_multiple(np.diag([0.1, 0.3]), 0.9)
     assert apart == pytest.approx(NormalDist().inv_cdf(math.sqrt(0.9)), abs=0.01)
-    against = joint(np.array([[0.1], [-0.1]]), 0.9)
+    against = joint_multiple(np.array([[0.1], [-0.1]]), 0.9)
     assert against == pytest.approx(NormalDist().inv_cdf(0.95), abs=0.01)  # Bonferroni is exact there
-    assert joint(np.zeros((2, 3)), 0.9) == 0.0
+    assert joint_multiple(np.zeros((2, 3)), 0.9) == 0.0
 
 
 def test_draws_ask_for_the_multiple_at_which_their_share_holds():
     rises = np.random.default_rng(0).normal(size=(50_000, 2)) * [0.1, 0.2]
     rises[:, 1] = np.expm1(3 * rises[:, 1])  # far from normal
     tight = np.full(2, -np.inf)
-    room = factors(needed(rises, tight, 0.9), rises.std(axis=0), rises)
+    room = limit_factors(sampled_multiple(rises, tight, 0.9), rises.std(axis=0), rises)
     assert np.mean((rises <= -np.log(room)).all(axis=1)) == pytest.approx(0.9, abs=2e-3)
-    idle = needed(rises, np.array([-np.inf, 100.0]), 0.9)
-    assert idle == pytest.approx(alone(0.9), abs=0.03)
-    assert needed(rises, np.array([-np.inf, 0.0]), 0.9) == math.inf
+    idle = sampled_multiple(rises, np.array([-np.inf, 100.0]), 0.9)
+    assert idle == pytest.approx(single_budget_multiple(0.9), abs=0.03)
+    assert sampled_multiple(rises, np.array([-np.inf, 0.0]), 0.9) == math.inf
 
 
 def test_draws_of_one_lognormal_factor_change_nothing():
     rises = np.random.default_rng(0).normal(size=(50_000, 1)) * 0.1
-    np.testing.assert_array_equal(factors(1.2, np.array([0.1]), rises), np.exp([-1.2 * 0.1]))
+    np.testing.assert_array_equal(limit_factors(1.2, np.array([0.1]), rises), np.exp([-1.2 * 0.1]))
 
 
 # One design under numbers that are off.
@@ -118,10 +123,10 @@ def test_a_range_holds_four_in_five(fixed):
 
 
 def test_the_step_takes_the_interval_of_its_prediction(plain):
-    cause = causes_of(plain.problem, Interval(0.2))[0]
+    cause = uncertainty_factors(plain.problem, Interval(0.2))[0]
     assert (cause.name, cause.inputs[0].name) == ("step_time", "cluster.stack.level")
     assert cause.up[0] == pytest.approx(0.2 / DEVIATIONS)
-    assert "step_time" not in [each.name for each in causes_of(plain.problem, None)]
+    assert "step_time" not in [each.name for each in uncertainty_factors(plain.problem, None)]
 
 
 def test_no_number_is_moved_by_two_causes(fixed):
@@ -132,14 +137,14 @@ def test_no_number_is_moved_by_two_causes(fixed):
 
 def test_a_service_is_paced_by_its_step():
     problem = hwopt.objective("serve_cost").problem()
-    cause = causes_of(problem, Interval(0.3))[0]
+    cause = uncertainty_factors(problem, Interval(0.3))[0]
     assert (cause.inputs, cause.paced) == ((), pytest.approx(0.3 / DEVIATIONS))
 
 
 def test_draws_are_the_same_for_a_seed_and_apart_for_streams():
-    np.testing.assert_array_equal(normals(3, 0, 50, 4), normals(3, 0, 50, 4))
-    assert not np.allclose(normals(3, 0, 50, 4), normals(3, 1, 50, 4))
-    assert not np.allclose(normals(3, 0, 50, 4), normals(4, 0, 50, 4))
+    np.testing.assert_array_equal(normal_draws(3, 0, 50, 4), normal_draws(3, 0, 50, 4))
+    assert not np.allclose(normal_draws(3, 0, 50, 4), normal_draws(3, 1, 50, 4))
+    assert not np.allclose(normal_draws(3, 0, 50, 4), normal_draws(4, 0, 50, 4))
 
 
 # Promises.
@@ -262,9 +267,9 @@ def test_no_probability_is_refused(confidence):
 
 def test_names_of_causes_are_suggested(plain):
     with pytest.raises(UserError, match=r"'hmb'.*did you mean 'hbm'.*electricity"):
-        named({"hmb": 0.3}, plain.problem, None)
+        named_factors({"hmb": 0.3}, plain.problem, None)
     with pytest.raises(UserError, match="share"):
-        named({"hbm": 0.0}, plain.problem, None)
+        named_factors({"hbm": 0.0}, plain.problem, None)
 
 
 @pytest.mark.parametrize(
@@ -301,7 +306,7 @@ def test_the_command_asks_for_the_promise_and_prints_it(promised, capsys, monkey
         asked.append((vars(question), confidence, dict(how["bounds"])))
         return promised[0.8]
 
-    monkeypatch.setattr("hwopt.study.confidence.confident", known)
+    monkeypatch.setattr("hwopt.analysis.chance_constraints.confident", known)
     assert main([*ASKED, "--confidence", "80%", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert asked == [(vars(QUESTION), 0.8, BOXES)]

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from hwopt import catalog
+from hwopt.analysis.daily_load import daily_load
 from hwopt.catalog.day_curves import day_curve
 from hwopt.cli import main
 from hwopt.errors import UserError
 from hwopt.model.estimate import estimate
-from hwopt.study.day import over_the_day
 from hwopt.trace.cache import evaluate_in_numpy
 
 CURVE = tuple(float(1.0 + 0.6 * np.sin(2.0 * np.pi * hour / 24.0)) for hour in range(24))
@@ -26,13 +26,13 @@ def _machine(**asked):
 
 def test_a_day_is_the_sum_of_its_hours_and_takes_what_its_mean_hours_take():
     service, cluster, plan = _machine()
-    day = over_the_day(service, cluster, plan, CURVE)
+    day = daily_load(service, cluster, plan, CURVE)
     mean = evaluate_in_numpy(estimate, service, cluster, plan)
     assert day.requests == pytest.approx(6.0 * 86400.0)
     assert day.energy_j == pytest.approx(sum(hour.power_w for hour in day.hours) * 3600.0)
     assert day.energy_j == pytest.approx(float(mean.power_w) * 86400.0, rel=1e-5)
     assert day.usd == pytest.approx(float(mean.cost_per_token_usd * mean.tokens_per_s) * 86400.0, rel=1e-5)
-    flat = over_the_day(service, cluster, plan, (1.0,) * 24)
+    flat = daily_load(service, cluster, plan, (1.0,) * 24)
     assert flat.energy_j == pytest.approx(day.energy_j, rel=1e-5)
     assert 0.0 < day.idle_j < day.energy_j
 
@@ -40,14 +40,14 @@ def test_a_day_is_the_sum_of_its_hours_and_takes_what_its_mean_hours_take():
 def test_hours_differ_by_their_load_alone_and_a_night_without_requests_pays_for_idle_chips():
     service, cluster, plan = _machine()
     night = tuple(0.0 if hour < 6 else 24.0 / 18.0 for hour in range(24))
-    day = over_the_day(service, cluster, plan, night)
+    day = daily_load(service, cluster, plan, night)
     dark, light = day.hours[0], day.hours[12]
     assert dark.requests_per_s == dark.load == 0.0
     assert day.idle_j == pytest.approx(dark.power_w * 86400.0, rel=1e-6)
     assert 0.3 * light.power_w < dark.power_w < light.power_w
     assert dark.usd_per_s > 0.5 * light.usd_per_s
     assert light.first_p99_s > dark.first_p99_s and light.token_p99_s > dark.token_p99_s
-    assert over_the_day(service, cluster, plan, tuple(4.0 * each for each in night)).overloaded == 18
+    assert daily_load(service, cluster, plan, tuple(4.0 * each for each in night)).overloaded == 18
 
 
 def test_the_busiest_hour_sizes_the_machine(tmp_path, capsys):

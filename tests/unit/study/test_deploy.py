@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from hwopt import catalog
+from hwopt.analysis.deploy import BUILD, COLOCATE, HALL, RENT, RETROFIT, YEAR_S, deploy
 from hwopt.cli import main
 from hwopt.errors import UserError
 from hwopt.model.facility import deployment
 from hwopt.model.facility.deployment import Load, Terms
 from hwopt.report.deploy import deploy_answer
-from hwopt.study.deploy import BUILD, COLOCATE, HALL, RENT, RETROFIT, YEAR_S, deploy
 
 LENOVO = {98.32: 8556.0, 77.43: 10890.0, 53.945: 15710.0}
 """Lenovo Press LP2225, On-Premise vs Cloud: Generative AI Total Cost of Ownership, May 2025: eight H100 NVL in a SR675 V3 for
@@ -130,7 +130,7 @@ def test_money_and_time_have_slopes():
     """By automatic differentiation as by differences, of what a break-even and a horizon owe to rent, lead time and tariff."""
     own, market = catalog.cluster("h100-sxm", 64), catalog.deployment()
     load = Load(*map(catalog.leaf, (8e4, 7e4, 1.2e5)))
-    from hwopt.study.deploy import _machine
+    from hwopt.analysis.deploy import _machine
 
     with jax.enable_x64(True):
         capital = _machine(own).capital

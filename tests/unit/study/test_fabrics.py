@@ -10,29 +10,29 @@ from hypothesis import strategies as st
 
 import hwopt
 from hwopt import catalog
+from hwopt.analysis.fabrics import FabricVariant, JitterLevel, jitter_levels
 from hwopt.errors import UserError
 from hwopt.model.estimate import estimate
-from hwopt.study.fabrics import Level, Machine, levels
 from hwopt.trace.cache import evaluate_in_numpy
 
 RUN = catalog.training_run("gpt3-6.7b", global_batch=1024, tokens=1e11)
 PLAN = catalog.plan(RUN, 256, tp=2, pp=4, virtual_stages=2)
 
 
-def machine(name: str, **around) -> Machine:
+def machine(name: str, **around) -> FabricVariant:
     def cluster(spread: float, tail_s: float):
         return catalog.cluster("h100-sxm", 256, bandwidth_spread=spread, latency_tail_s=tail_s, **around)
 
-    return Machine(name, cluster)
+    return FabricVariant(name, cluster)
 
 
 def test_levels_are_those_of_the_catalogue():
-    even, usual, worst = levels()
+    even, usual, worst = jitter_levels()
     record = catalog.record("operations", "production")
     assert (even.spread, even.tail_s) == (0.0, 0.0)
     assert (usual.spread, usual.tail_s) == (record.si("bandwidth_spread"), record.si("latency_tail"))
     assert worst.spread == pytest.approx(0.4) and worst.tail_s == pytest.approx(30e-6)
-    assert levels(spread=0.2, tail_s=1e-5)[2] == Level("least even", 0.2, 1e-5)
+    assert jitter_levels(spread=0.2, tail_s=1e-5)[2] == JitterLevel("least even", 0.2, 1e-5)
 
 
 def test_what_evenness_is_worth_makes_the_least_even_as_cheap():

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from hwopt import catalog
+from hwopt.analysis.fleet.data_parallel import FleetGroup, balanced_shares, fleet, rounded_shares
 from hwopt.cli import main
 from hwopt.errors import UserError
-from hwopt.study.fleet import Group, fleet, rounded, shared
 
 FLEET = ["fleet", "--workload", "llama3.1-8b", "--groups", "h100-sxm:8,a100-80:8", "--global-batch", "64"]
 
@@ -24,14 +24,14 @@ def test_shares_are_the_best_of_all(seed):
         each[0] = np.inf
     every = (shares for shares in itertools.product(range(1, batch), repeat=3) if sum(shares) == batch)
     longest = {shares: max(each[share] for each, share in zip(times, shares, strict=True)) for shares in every}
-    found = shared(times)
+    found = balanced_shares(times)
     assert found is not None and longest[tuple(found)] == min(longest.values())
-    assert shared([times[0], np.full(batch + 1, np.inf)]) is None
+    assert balanced_shares([times[0], np.full(batch + 1, np.inf)]) is None
 
 
 @pytest.mark.parametrize("batch", [96, 1000, 1023])
 def test_rounded_shares_add_up(batch):
-    shares = rounded([0.7 * batch, 0.2 * batch, 0.1 * batch], batch)
+    shares = rounded_shares([0.7 * batch, 0.2 * batch, 0.1 * batch], batch)
     assert sum(shares) == batch and abs(shares[0] - 0.7 * batch) < 0.1 * batch
 
 
@@ -131,10 +131,10 @@ def test_refusals_in_python():
     training, cluster = catalog.training_run("llama3.1-8b", global_batch=64), catalog.cluster("h100-sxm", 8)
     for groups, named in (
         ([], "name 1 to"),
-        ([Group("a", cluster)] * 2, "once"),
-        ([Group("a", catalog.cluster("h100-sxm", 8, sites=2))], "one site"),
+        ([FleetGroup("a", cluster)] * 2, "once"),
+        ([FleetGroup("a", catalog.cluster("h100-sxm", 8, sites=2))], "one site"),
     ):
         with pytest.raises(UserError, match=named):
             fleet(training, groups)
-    one = fleet(training, [Group("a", cluster)])
+    one = fleet(training, [FleetGroup("a", cluster)])
     assert one.worths == () and one.whole.feasible and math.isclose(float(one.whole.report.exchange_s), 0.0)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from hwopt import catalog
+from hwopt.analysis.fleet.data_parallel import FleetGroup, fleet
+from hwopt.analysis.fleet.pipeline import allocate_layers, pipeline_candidates
 from hwopt.cli import main
-from hwopt.study.fleet import Group, fleet
-from hwopt.study.fleet_pipeline import candidates, share_out
 
 FLEET = ["fleet", "--workload", "llama3.1-8b", "--groups", "h100-sxm:8,a100-80:8", "--global-batch", "32"]
 
@@ -26,7 +26,7 @@ def test_layers_are_shared_out_as_the_best_of_all(seed):
 
     rooms = [range(c, c * m + 1) for c, m in zip(counts, most, strict=True)]
     every = [each for each in itertools.product(*rooms) if sum(each) == layers]
-    found = share_out(layers, list(counts), list(seconds), list(extra), list(most))
+    found = allocate_layers(layers, list(counts), list(seconds), list(extra), list(most))
     assert (found is None) == (not every)
     if found is not None:
         assert sum(found) == layers and slowest(found) == pytest.approx(min(map(slowest, every)), rel=1e-12)
@@ -34,7 +34,7 @@ def test_layers_are_shared_out_as_the_best_of_all(seed):
 
 def test_candidates_use_all_chips_alike():
     run = catalog.training_run("mixtral-8x7b", global_batch=96)
-    found = list(candidates(run, [catalog.cluster("h100-sxm", 48), catalog.cluster("a100-80", 32)]))
+    found = list(pipeline_candidates(run, [catalog.cluster("h100-sxm", 48), catalog.cluster("a100-80", 32)]))
     assert found and {each.order for each in found} == {(0, 1), (1, 0)}
     for each in found:
         chips = [(48, 32)[i] for i in each.order]
@@ -84,7 +84,7 @@ def test_what_is_no_pipeline(capsys, arguments, code, named):
 
 def test_a_layout_of_python():
     run = catalog.training_run("llama3.1-8b", global_batch=64)
-    groups = [Group(chip, catalog.cluster(chip, 16)) for chip in ("h100-sxm", "a100-80")]
+    groups = [FleetGroup(chip, catalog.cluster(chip, 16)) for chip in ("h100-sxm", "a100-80")]
     study = fleet(run, groups, layout="pipeline")
     assert study.whole.layout == "pipeline" and sum(study.whole.shares) == 32 and study.other is None
     assert {each.name for each in study.worths} == {"h100-sxm", "a100-80"}

@@ -11,10 +11,10 @@ import pytest
 import xarray
 
 import hwopt
+from hwopt.analysis import frontier as room
 from hwopt.errors import UserError
-from hwopt.study import frontier as room
-from hwopt.study.sweep import opened
-from hwopt.study.sweep.store import Store
+from hwopt.sweep import opened
+from hwopt.sweep.store import Store
 from tests.answers import content
 
 BOUNDS = {

@@ -7,18 +7,18 @@ import math
 import pytest
 
 import hwopt
+from hwopt.analysis import marginal_value as study
+from hwopt.analysis.marginal_value import PerturbedAnswer, ReoptimizedValue, invest
+from hwopt.analysis.sensitivity import NoOptimum
+from hwopt.analysis.sensitivity import optimum as sensitivity_study
 from hwopt.catalog import leaf
 from hwopt.cli import main
+from hwopt.design.template_inputs import Input
 from hwopt.errors import UserError
 from hwopt.quantity import Quantity
 from hwopt.report.customary import one_more, shown, words
 from hwopt.report.invest import between, invest_answer
 from hwopt.solver.solution import Outcome
-from hwopt.study import invest as study
-from hwopt.study.invest import End, Replanned, invest
-from hwopt.study.sensitivity import NoOptimum
-from hwopt.study.sensitivity import study as sensitivity_study
-from hwopt.study.sensitivity.inputs import Input
 from tests.unit.study.test_walls import BOXES
 
 QUESTION = hwopt.objective("train_cost", time_budget_s=math.inf, power_budget_w=30e6, capex_budget_usd=math.inf)
@@ -87,11 +87,11 @@ def test_screen_document_and_page_speak_customary_units(real):
 
 def test_arcs_hold_what_proofs_leave_open():
     here = dict(today=100.0, bound=99.0)
-    end = lambda value, bound: End(1.1, value, bound, False, True)
-    both = Replanned(end(95.0, 94.0), end(108.0, 107.0), **here)
+    end = lambda value, bound: PerturbedAnswer(1.1, value, bound, False, True)
+    both = ReoptimizedValue(end(95.0, 94.0), end(108.0, 107.0), **here)
     assert both.gain == pytest.approx((0.04, 0.06)) and both.loss == pytest.approx((0.07, 0.09))
     assert both.between == pytest.approx((0.04, 0.09)) and between(both.between) == "4 to 9 %"
-    none = Replanned(end(95.0, 94.0), end(math.inf, math.inf), **here)
+    none = ReoptimizedValue(end(95.0, 94.0), end(math.inf, math.inf), **here)
     assert between(none.loss) == "no design is left" and between(none.between) == "4 % or more"
     assert between((-0.001, 0.002)) == "0 to 0.2 %" and between((0.02, 0.02)) == "2 %"
 
@@ -161,7 +161,7 @@ def test_sensitivity_takes_what_is_frozen(monkeypatch, capsys):
         seen.append(problem)
         raise NoOptimum("no design")
 
-    monkeypatch.setattr(sensitivity_study, "best", none)
+    monkeypatch.setattr(sensitivity_study, "optimum_of", none)
     assert main(["sensitivity", "train_cost", "--freeze", "chip,network"]) == 1
     kept = {each.name: (each.lower, each.upper) for each in seen[0].variables}
     assert kept["hbm_bandwidth_bytes_per_s"] == (3.35e12, 3.35e12) and kept["scale_up_domain"] == (8, 8)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import hwopt
+from hwopt.analysis.chance_constraints import regret
+from hwopt.analysis.chance_constraints.value_of_information import NODES
 from hwopt.cli.app import main
 from hwopt.errors import UserError
 from hwopt.report.regret_words import regret_document, regret_lines
-from hwopt.study.confidence import regret
-from hwopt.study.confidence.knowing import NODES
 
 FIELDS = {
     "workload": "llama3.1-70b",
@@ -90,7 +90,7 @@ def test_the_command_asks_for_regret_and_prints_it(known, capsys, monkeypatch):
         asked.append((answer.objective, dict(varied)))
         return known
 
-    monkeypatch.setattr("hwopt.study.confidence.regret", at_once)
+    monkeypatch.setattr("hwopt.analysis.chance_constraints.regret", at_once)
     flags = [x for name, value in FIELDS.items() for x in (f"--{name.replace('_', '-')}", str(value))]
     boxes = ",".join(f"{name}={low:g}:{high:g}" for name, (low, high) in BOXES.items())
     assert main(["optimize", "train_cost", *flags, "--bounds", boxes, "--vary", "network=200%", "--json"]) == 0

@@ -9,10 +9,10 @@ from scipy.optimize import brentq
 
 import hwopt
 from hwopt import catalog
+from hwopt.analysis.chip_time import FAILURES
+from hwopt.analysis.scaling import Scaling, ScalingStep, scale
 from hwopt.report.scaling import scaling_answer
 from hwopt.report.scaling_words import CAUSES, headline, remedy, sooner, why
-from hwopt.study.chip_time import FAILURES
-from hwopt.study.scaling import Growth, Scaling, scale
 
 SIZES = [8, 16, 48, 64]
 HELD = {"weights_offloaded": 0.0, "optimizer_offloaded": 0.0, "activations_offloaded": 0.0}
@@ -184,7 +184,7 @@ def test_where_no_size_can_be_asked_for_the_reason_is_an_error(run):
     ],
 )
 def test_what_cannot_be_meant_is_refused_before_any_search(chips, settings, said, run, monkeypatch):
-    monkeypatch.setattr("hwopt.study.scaling.best_plan", lambda *_: pytest.fail("searched"))
+    monkeypatch.setattr("hwopt.analysis.scaling.best_plan", lambda *_: pytest.fail("searched"))
     with pytest.raises(hwopt.UserError, match=said):
         scale(run, cluster, chips, **settings)
 
@@ -201,4 +201,4 @@ def test_longer_runs_on_more_chips_have_no_price_of_a_second_saved(strong):
     assert growth.usd_per_second_saved == pytest.approx(
         (growth.after.cost_usd - growth.before.cost_usd) / (growth.before.time_s - growth.after.time_s)
     )
-    assert Growth(growth.after, growth.before).usd_per_second_saved is None
+    assert ScalingStep(growth.after, growth.before).usd_per_second_saved is None

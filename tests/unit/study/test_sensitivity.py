@@ -13,19 +13,19 @@ import pytest
 
 import hwopt
 from hwopt import catalog
+from hwopt.analysis.sensitivity import optimum
+from hwopt.analysis.sensitivity.ranges import _entry, range_of
 from hwopt.cli import main
 from hwopt.design.design import completed
 from hwopt.design.lattices import lattice_of
 from hwopt.design.metrics import numbers
+from hwopt.design.template_inputs import inputs_of, overwritten, template_inputs
 from hwopt.errors import UserError
 from hwopt.model.chip.chip_project import installed
 from hwopt.model.estimate import estimate
 from hwopt.plot.tornado import plot_tornado
 from hwopt.report.sensitivity import sensitivity_document, sensitivity_screen
 from hwopt.solver.optimum_sensitivity import NoDerivative, point_of
-from hwopt.study.sensitivity import study
-from hwopt.study.sensitivity.inputs import inputs_of, overwritten, template_inputs
-from hwopt.study.sensitivity.ranges import _entry, range_of
 from hwopt.trace.cache import cached_trace, evaluate_in_numpy
 from tests.budgets import LARGE_RUN
 from tests.tiers import turn
@@ -64,7 +64,7 @@ def answer(objective, seed=0, progress=False, *, seconds=math.inf, options=None,
 @pytest.fixture(scope="module")
 def found(question):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(study, "best", answer)
+        patch.setattr(optimum, "optimum_of", answer)
         return hwopt.sensitivity(question)
 
 
@@ -302,8 +302,8 @@ def test_where_the_optimum_is_unreadable_the_rest_is_told(question, monkeypatch,
     def unreadable(*_):
         raise NoDerivative("the model is not convex in log space there: somewhere")
 
-    monkeypatch.setattr(study, "best", answer)
-    monkeypatch.setattr(study, "optimum_sensitivity", unreadable)
+    monkeypatch.setattr(optimum, "optimum_of", answer)
+    monkeypatch.setattr(optimum, "optimum_sensitivity", unreadable)
     told = hwopt.sensitivity(question)
     assert [each.elasticity for each in told.budgets] == [-0.25] * 3
     document = sensitivity_document(told)
@@ -317,7 +317,7 @@ def test_where_the_optimum_is_unreadable_the_rest_is_told(question, monkeypatch,
 
 
 def test_the_command_prints_json_and_draws(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(study, "best", answer)
+    monkeypatch.setattr(optimum, "optimum_of", answer)
     code = main(
         [
             "sensitivity",
@@ -337,7 +337,7 @@ def test_the_command_prints_json_and_draws(monkeypatch, capsys, tmp_path):
 
 
 def test_the_command_exits_with_1_where_no_design_holds_the_budgets(monkeypatch, capsys):
-    monkeypatch.setattr(study, "best", lambda problem, *_, **__: answer(problem, feasible=False))
+    monkeypatch.setattr(optimum, "optimum_of", lambda problem, *_, **__: answer(problem, feasible=False))
     assert main(["sensitivity", "train_cost", "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
     assert document["feasible"] is False and "They clash." in document["message"]

@@ -8,7 +8,7 @@ import xarray
 
 from hwopt import UserError
 from hwopt.report.variants import check_table, variants_table, write_table
-from hwopt.study.sweep.coordinates import with_names
+from hwopt.sweep.coordinates import with_names
 
 CASES = "chip=h100-sxm,cooling=air chip=b200,cooling=air"
 

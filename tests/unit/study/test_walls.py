@@ -7,13 +7,13 @@ import math
 import pytest
 
 import hwopt
+from hwopt.analysis import binding_budgets as study
+from hwopt.analysis.binding_budgets import BindingBudgets, walls
 from hwopt.errors import UserError
 from hwopt.plot.walls import plot_walls
 from hwopt.report.walls import sentence, walls_answer, walls_document
 from hwopt.solver.options import SEARCH
 from hwopt.solver.solution import Outcome
-from hwopt.study import walls as study
-from hwopt.study.walls import Walls, walls
 
 BOXES = {
     "tp": (8, 8), "pp": (8, 8), "virtual_stages": (16, 16), "micro_batch": (1, 1), "cp": (1, 1), "zero": (1, 1),
@@ -152,7 +152,7 @@ def test_an_answer_that_holds_no_budget_ends_it(told, real, monkeypatch):
     none = dataclasses.replace(real.start, outcome=Outcome.infeasible, infeasibility="power would have to be 3 MW more")
     monkeypatch.setattr(study, "_answer", lambda *_: none)
     found = walls(Told())
-    assert found == Walls(none, [], (), False)
+    assert found == BindingBudgets(none, [], (), False)
     assert "3 MW more" in walls_answer(found).screen() and "3 MW more" in walls_answer(found).page("hwopt walls")
     assert not walls_document(found)["feasible"] and walls_document(found)["answers"] == []
 

@@ -10,19 +10,19 @@ import jax
 import pytest
 
 import hwopt
+from hwopt.analysis.sensitivity import optimum
+from hwopt.analysis.sensitivity.improvement import TECHNOLOGY, improvement_factor, improvement_values, part_of
 from hwopt.catalog import leaf
 from hwopt.cli import main
 from hwopt.design.lattices import lattice_of
 from hwopt.design.problem import put
+from hwopt.design.template_inputs import template_inputs
 from hwopt.errors import UserError
 from hwopt.hardware.process import Process
 from hwopt.hardware.technology import Technology
 from hwopt.model.estimate import estimate
 from hwopt.quantity import quantities
 from hwopt.report.sensitivity import sensitivity_document, sensitivity_screen
-from hwopt.study.sensitivity import study
-from hwopt.study.sensitivity.inputs import template_inputs
-from hwopt.study.sensitivity.worth import TECHNOLOGY, better, part_of, worth
 from hwopt.trace.cache import evaluate_in_numpy
 from tests.unit.optim.test_drawn_chips import PLAN, UNITS, question
 from tests.unit.optim.test_drawn_sensitivity import START
@@ -42,21 +42,21 @@ def answer(problem, *_, **__):
 @pytest.fixture(scope="module")
 def found():
     with pytest.MonkeyPatch.context() as patch, jax.enable_x64(True):
-        patch.setattr(study, "best", answer)
+        patch.setattr(optimum, "optimum_of", answer)
         return hwopt.sensitivity(question().problem())
 
 
 def test_the_table_names_every_technology_number(found):
     """All that varies of `technologies`, `memories`, `processes`, `cooling` is in it, with a worth or as of none."""
-    told = {each.parameter.input.name for part in worth(found) for each in part.rows}
-    told |= {each.name for part in worth(found) for each in part.idle}
+    told = {each.parameter.input.name for part in improvement_values(found) for each in part.rows}
+    told |= {each.name for part in improvement_values(found) for each in part.idle}
     assert told == {each.name for each in template_inputs(found.problem)}
     for prefix, kind in (("project.technology", Technology), ("project.process", Process)):
         names = {each.partition("[")[0] for each in told if each.startswith(prefix)}
         wanted = {f"{prefix}.{name}" for name, declared in quantities(kind).items() if declared.varies}
         assert wanted == names
     text = sensitivity_screen(found)
-    for part in worth(found):
+    for part in improvement_values(found):
         if part.is_technology:
             for name in [each.parameter.input.name for each in part.rows] + [each.name for each in part.idle]:
                 assert name.rpartition(".")[2] in text, name
@@ -81,7 +81,7 @@ def test_parts_are_those_of_the_catalogue(found):
 
 
 def test_a_tenth_is_worth_what_its_elasticity_says(found):
-    parts = worth(found)
+    parts = improvement_values(found)
     assert [each.share for each in parts] == sorted((each.share for each in parts), reverse=True)
     for part in parts:
         shares = [each.share for each in part.rows]
@@ -95,7 +95,7 @@ def test_a_tenth_is_worth_what_its_elasticity_says(found):
     assert rows["project.technology.hbm_bandwidth_bytes_per_s"].factor == 1.1
     assert rows["project.process.die_bond_yield"].factor == pytest.approx(1 / 0.99)  # a yield ends at 1
     coolant = rows["cluster.cooling.coolant_temperature_k"].parameter.input
-    assert better(coolant, 1.0) == pytest.approx(1 - 5 / coolant.value)
+    assert improvement_factor(coolant, 1.0) == pytest.approx(1 - 5 / coolant.value)
 
 
 def test_the_point_is_the_answers(found):
@@ -110,7 +110,7 @@ def test_the_point_is_the_answers(found):
 
 def test_json_has_units(found):
     document = json.loads(json.dumps(sensitivity_document(found), allow_nan=False))
-    assert [each["part"] for each in document["worth"]] == [each.part for each in worth(found)]
+    assert [each["part"] for each in document["worth"]] == [each.part for each in improvement_values(found)]
     assert document["proof"] == "Proved: by hand."
     rows = {each["name"]: each for part in document["worth"] for each in part["numbers"]}
     assert {"value", "unit", "better", "elasticity", "share", "saves", "saves_unit"} <= set(
@@ -126,8 +126,10 @@ def test_json_has_units(found):
 def test_the_command_takes_the_boxes_of_a_search(found, monkeypatch, capsys):
     """Behind the search stands what is known of the question without boxes."""
     seen, known = [], (found.optimum, found.parameters, found.idle)
-    monkeypatch.setattr(study, "best", lambda problem, *_, **how: seen.append((problem, how)) or answer(problem))
-    monkeypatch.setattr(study, "_by_inputs", lambda *_: known)
+    monkeypatch.setattr(
+        optimum, "optimum_of", lambda problem, *_, **how: seen.append((problem, how)) or answer(problem)
+    )
+    monkeypatch.setattr(optimum, "_by_inputs", lambda *_: known)
     asked = [
         "sensitivity",
         "train_cost",
@@ -157,6 +159,6 @@ def test_the_command_takes_the_boxes_of_a_search(found, monkeypatch, capsys):
     ],
 )
 def test_what_cannot_be_asked_is_refused_before_any_search(monkeypatch, more, message):
-    monkeypatch.setattr(study, "best", lambda *_, **__: pytest.fail("it searched"))
+    monkeypatch.setattr(optimum, "optimum_of", lambda *_, **__: pytest.fail("it searched"))
     with pytest.raises(UserError, match=message):
         hwopt.sensitivity(question().problem(), **more)

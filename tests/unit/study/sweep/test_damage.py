@@ -12,8 +12,8 @@ import pytest
 import hwopt
 from hwopt.cli import main
 from hwopt.errors import UserError
-from hwopt.study.sweep import opened
-from hwopt.study.sweep.store import Store
+from hwopt.sweep import opened
+from hwopt.sweep.store import Store
 from tests.toy import ToyCost
 
 BLOCK = 32_768

@@ -8,14 +8,14 @@ import jax
 import numpy as np
 import pytest
 
-from hwopt.study.sweep.focused import GROUP, MOST_LEVELS, Focused, turns_of
-from hwopt.study.sweep.levels import Levels
-from hwopt.study.sweep.samplers import Sobol
+from hwopt.sweep.samplers import Sobol
+from hwopt.sweep.strata import Strata
+from hwopt.sweep.stratified import GROUP, MOST_LEVELS, StratifiedSobol, interleaved_strata
 
 NAMES = ("a", "b", "c")
 LOW = np.array([[0.2, 0.0, 0.1], [0.3, 0.5, 0.1], [0.31, 0.6, 0.7]])
 HIGH = np.array([[0.8, 1.0, 0.9], [0.5, 0.9, 0.9], [0.35, 0.65, 0.9]])
-LEVELS = Levels.nested(NAMES, LOW, HIGH)
+LEVELS = Strata.nested(NAMES, LOW, HIGH)
 COUNT = 1 << 14
 
 
@@ -23,7 +23,7 @@ def sampler(seed=0, count=COUNT, levels=LEVELS, plain=0.25):
     inner = len(levels) - 1
     shares = np.array([plain, *[(1.0 - plain) / inner] * inner])
     base = Sobol(levels.names, count, seed)
-    return Focused(base, levels.ends, levels, turns_of(shares, -(-count // GROUP), seed))
+    return StratifiedSobol(base, levels.ends, levels, interleaved_strata(shares, -(-count // GROUP), seed))
 
 
 @jax.jit
@@ -48,13 +48,13 @@ def innermost(points):
 
 
 def test_boxes_are_nested_and_begin_with_the_cube():
-    wild = Levels.nested(("a",), np.array([[0.4], [0.2], [0.3]]), np.array([[0.5], [0.6], [0.7]]))
+    wild = Strata.nested(("a",), np.array([[0.4], [0.2], [0.3]]), np.array([[0.5], [0.6], [0.7]]))
     np.testing.assert_allclose(wild.low.ravel(), [0.0, 0.2, 0.2, 0.3], rtol=1e-6)
     np.testing.assert_allclose(wild.high.ravel(), [1.0, 0.7, 0.7, 0.7], rtol=1e-6)
 
 
 def test_boxes_are_the_same_after_a_file():
-    again = Levels.of_document(json.loads(json.dumps(LEVELS.document())))
+    again = Strata.of_document(json.loads(json.dumps(LEVELS.document())))
     assert again.names == NAMES
     np.testing.assert_array_equal(again.ends, LEVELS.ends)
     for broken in (
@@ -63,7 +63,7 @@ def test_boxes_are_the_same_after_a_file():
         {"coordinates": ["a"], "low": [], "high": []},
     ):
         with pytest.raises((KeyError, ValueError)):
-            Levels.of_document(broken)
+            Strata.of_document(broken)
 
 
 def test_points_fall_into_the_boxes_whose_turn_it_is():
@@ -86,7 +86,7 @@ def test_points_depend_on_their_number_alone():
 
 
 def test_the_cube_alone_is_the_plain_sequence():
-    made = Focused(Sobol(NAMES, 4096, 3), Levels.plain(NAMES).ends, Levels.plain(NAMES), np.zeros(1, int))
+    made = StratifiedSobol(Sobol(NAMES, 4096, 3), Strata.plain(NAMES).ends, Strata.plain(NAMES), np.zeros(1, int))
     points, level = drawn(made)
     plain = (Sobol(NAMES, 4096, 3).bits(np.arange(4096)) >> 8) * 2.0**-24
     np.testing.assert_array_equal(points, plain.astype(np.float32))
@@ -96,7 +96,7 @@ def test_the_cube_alone_is_the_plain_sequence():
 
 def test_any_run_of_turns_holds_about_what_the_shares_say():
     shares = np.array([0.25, 0.5, 0.125, 0.125])
-    turns = turns_of(shares, 1024, 5)
+    turns = interleaved_strata(shares, 1024, 5)
     for run in turns.reshape(-1, 64):
         assert (np.abs(np.bincount(run, minlength=4) / 64 - shares) <= 2 / 64).all()
 

@@ -14,8 +14,8 @@ from hwopt.errors import UserError
 from hwopt.report.sweep import sweep_screen
 from hwopt.report.sweep_document import _quantiles, sweep_document
 from hwopt.solver.options import SEARCH
-from hwopt.study.sweep.reductions import CELLS
-from hwopt.study.sweep.specification import Specification
+from hwopt.sweep.reductions import CELLS
+from hwopt.sweep.specification import Specification
 from objectives.train_cost import TrainCost
 from tests.toy import ToyCost
 

@@ -13,8 +13,8 @@ import xarray
 import hwopt
 from hwopt.cli.paths import Outputs
 from hwopt.errors import UserError
-from hwopt.study.sweep import opened, places
-from hwopt.study.sweep.places import is_url, place_of
+from hwopt.sweep import opened, storage
+from hwopt.sweep.storage import is_url, place_of
 from tests.toy import ToyCost
 
 fsspec = pytest.importorskip("fsspec", reason="no fsspec: pip install 'hwopt[stores]'")
@@ -64,7 +64,7 @@ def objects(system, folder):
 
 def failing(monkeypatch, after, error, at=""):
     """The object store fails at some write. **Arguments:** `after`: how many succeed, of those whose names end so."""
-    put, count = places.put, [0]
+    put, count = storage.put, [0]
 
     def some(place, data):
         count[0] += str(place).endswith(at)
@@ -72,7 +72,7 @@ def failing(monkeypatch, after, error, at=""):
             raise error
         put(place, data)
 
-    monkeypatch.setattr(places, "put", some)
+    monkeypatch.setattr(storage, "put", some)
 
 
 def test_the_store_is_that_of_a_local_folder(system, local):

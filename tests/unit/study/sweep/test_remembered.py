@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import hwopt
-from hwopt.study.sweep.remembered import decided, evaluator_of, forget
-from hwopt.study.sweep.run import Run
-from hwopt.study.sweep.specification import Specification
+from hwopt.sweep.program_cache import decided, evaluator_of, forget
+from hwopt.sweep.run import SweepRun
+from hwopt.sweep.specification import Specification
 from tests.toy import ToyCost
 
 ASKED = ToyCost()
@@ -18,7 +18,7 @@ BOUNDS = {"tp": (4.0, 16.0)}
 
 
 def evaluator(question=ASKED, samples=1000, **changed):
-    return Run(Specification(question, samples, **{"bounds": BOUNDS} | changed)).evaluators[0]
+    return SweepRun(Specification(question, samples, **{"bounds": BOUNDS} | changed)).evaluators[0]
 
 
 def test_another_seed_or_number_of_variants_is_the_same_program():

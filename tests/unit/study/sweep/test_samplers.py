@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import qmc
 
 from hwopt.errors import UserError
-from hwopt.study.sweep.samplers import MOST_SOBOL, Grid, LatinHypercube, Sobol, Table, permuted
+from hwopt.sweep.samplers import MOST_SOBOL, DesignTable, Grid, LatinHypercube, Sobol, permuted
 from tests.tiers import turn
 
 NAMES = [f"x{i}" for i in range(7)]
@@ -118,7 +118,7 @@ def test_permutations_of_huge_counts_repeat_no_number():
 
 @pytest.mark.parametrize(
     "sampler",
-    [LatinHypercube(NAMES, 1000, 2), Grid({"a": [1, 2, 3], "b": range(1, 335)}), Table({"a": range(1, 1001)})],
+    [LatinHypercube(NAMES, 1000, 2), Grid({"a": [1, 2, 3], "b": range(1, 335)}), DesignTable({"a": range(1, 1001)})],
     ids=lambda x: type(x).__name__,
 )
 @pytest.mark.parametrize("tile", [1, 7, 64, 1000, 4096])
@@ -138,6 +138,6 @@ def test_a_grid_is_every_combination_the_last_fastest():
 
 
 def test_a_table_is_as_listed():
-    table = Table({"a": [3.0, 1.0], "b": [2.0, 2.0]})
+    table = DesignTable({"a": [3.0, 1.0], "b": [2.0, 2.0]})
     assert table.count == 2
     np.testing.assert_array_equal(tiles(table, [0], 4), [[3, 2], [1, 2], [1, 2], [1, 2]])

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from hwopt.solver.options import SEARCH
-from hwopt.study.sweep.specification import Specification
-from hwopt.study.sweep.start import around, searched
+from hwopt.sweep.specification import Specification
+from hwopt.sweep.warm_start import around, strata_around_optimum
 from objectives.serve_cost import ServeCost
 from objectives.train_cost import TrainCost
 from tests.tiers import turn
@@ -32,7 +32,7 @@ def asked(request):
     """A question, and what a search of it met."""
     question = TrainCost(recompute="none", offload="none") if request.param == "train_cost" else ServeCost()
     spec = Specification(question, 1000, bounds=BOUNDS if request.param == "train_cost" else {})
-    return spec, searched(spec.problem, 1000 * SEARCH.sweep.variants_per_node)
+    return spec, strata_around_optimum(spec.problem, 1000 * SEARCH.sweep.variants_per_node)
 
 
 def test_what_a_search_met_is_a_design_of_the_question_and_not_below_its_bound(asked):
@@ -79,4 +79,4 @@ def test_boxes_hold_designs_of_the_same_integers_and_the_second_those_that_are_n
 
 def test_a_question_without_designs_has_no_start():
     spec = Specification(ToyCost(power_budget_w=1e3), 1000)
-    assert searched(spec.problem, 1000 * SEARCH.sweep.variants_per_node) is None
+    assert strata_around_optimum(spec.problem, 1000 * SEARCH.sweep.variants_per_node) is None

@@ -24,9 +24,9 @@ import zarr
 
 import hwopt
 from hwopt.errors import UserError
-from hwopt.study.sweep import evaluator, opened
-from hwopt.study.sweep.processes import alone
-from hwopt.study.sweep.store import Store, is_rows
+from hwopt.sweep import evaluator, opened
+from hwopt.sweep.store import Store, is_rows
+from hwopt.sweep.store_lock import exclusive
 from objectives.train_cost import TrainCost
 from tests.compiling import THOROUGH
 from tests.tiers import turn
@@ -54,7 +54,7 @@ import sys, time
 coordinator, count, index, out, asks, rest_s = sys.argv[1:]
 import jax
 if coordinator:
-    from hwopt.study.sweep.processes import join
+    from hwopt.sweep.store_lock import join
     join(coordinator, int(count), int(index))
 import hwopt
 from objectives.train_cost import TrainCost
@@ -301,18 +301,18 @@ def test_other_versions(whole, tmp_path):
 
 def test_two_at_once(whole, tmp_path):
     folder = tmp_path / "busy"
-    with alone(folder):
+    with exclusive(folder):
         refused("another process is writing to", sweep, folder)
         assert not folder.exists()
     assert not list(tmp_path.iterdir())
     (tmp_path / ".busy.lock").touch()  # of a killed process
-    with alone(folder):
+    with exclusive(folder):
         pass
     assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_that_cannot_be_made_is_refused_before_anything_is_searched(tmp_path, monkeypatch):
-    monkeypatch.setattr("hwopt.study.sweep.run.searched", lambda *_: pytest.fail("searched"))
+    monkeypatch.setattr("hwopt.sweep.run.strata_around_optimum", lambda *_: pytest.fail("searched"))
     (tmp_path / "file").touch()
     refused("cannot be written.*nothing is written yet", sweep, tmp_path / "file" / "new", seed=5)
 

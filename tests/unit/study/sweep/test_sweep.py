@@ -17,17 +17,17 @@ import hwopt
 from hwopt.design.lattices import lattice_of
 from hwopt.design.metrics import Metric, numbers
 from hwopt.design.problem import Budget, place
+from hwopt.design.template_inputs import template_inputs
 from hwopt.errors import UserError
 from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.plan import stage_layers
-from hwopt.study.sensitivity.inputs import template_inputs
-from hwopt.study.sweep.evaluator import TILE
-from hwopt.study.sweep.program import OUTCOMES, PARTS, Program
-from hwopt.study.sweep.reductions import BEST, CELLS, Edges
-from hwopt.study.sweep.samplers import LatinHypercube, Sobol
-from hwopt.study.sweep.space import Space
-from hwopt.study.sweep.specification import Optimum, Specification
-from hwopt.study.sweep.user_points import level_range
+from hwopt.sweep.evaluator import TILE
+from hwopt.sweep.program import OUTCOMES, PARTS, SweepProgram
+from hwopt.sweep.reductions import BEST, CELLS, Edges
+from hwopt.sweep.samplers import LatinHypercube, Sobol
+from hwopt.sweep.space import Space
+from hwopt.sweep.specification import KnownOptimum, Specification
+from hwopt.sweep.user_points import level_range
 from objectives.loss_under_budget import LossUnderBudget
 from objectives.train_cost import TrainCost
 from tests.tiers import turn
@@ -442,7 +442,7 @@ def test_without_rows():
 def test_around_an_optimum():
     problem = QUESTION.problem().continuous
     design = {name: float(x) for name, x in Space(problem).completed({"tp": 8.0}).items()}
-    found = Optimum(design, 1.0, math.nan, True)
+    found = KnownOptimum(design, 1.0, math.nan, True)
     spec = Specification(QUESTION, 10, within=1.1, optima=lambda name, asked: found)
     boxes = {each.name: (each.lower, each.upper) for each in spec.problem.variables}
     assert boxes["chips"] == pytest.approx((16384 / 1.1, 16384 * 1.1))
@@ -458,7 +458,7 @@ def test_level_ranges():
 
 def test_blocks_are_whole_tiles(monkeypatch):
     """Also where a device's tile is larger than a block with rows would be."""
-    monkeypatch.setattr("hwopt.study.sweep.specification.tile_of", lambda *_: TILE["gpu"])
+    monkeypatch.setattr("hwopt.sweep.specification.tile_of", lambda *_: TILE["gpu"])
     for asked in ({}, {"rows": False}, {"block": 1}):
         assert Specification(QUESTION, 1 << 21, **asked).block % TILE["gpu"] == 0
 
@@ -469,7 +469,7 @@ def test_a_budget_that_no_variable_moves():
     five = Metric("five", "1", lambda report: jnp.asarray(5.0), "a number")
     for limit, outcome in ((4.0, "over_budget"), (6.0, "feasible")):
         budgets = (*problem.budgets, Budget("five_budget", five, limit))
-        program = Program(dataclasses.replace(problem, budgets=budgets), (problem.objective,))
+        program = SweepProgram(dataclasses.replace(problem, budgets=budgets), (problem.objective,))
         used = {name: jnp.full(3, 0.4) for name in program.constraints} | {"five_budget": jnp.full(3, 5.0 / limit)}
         judged = program.judged([jnp.ones(3), jnp.zeros(3), *used.values()])
         assert (judged["outcome"] == OUTCOMES.index(outcome)).all()

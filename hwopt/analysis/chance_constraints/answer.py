@@ -1,0 +1,65 @@
+"""Answers that hold with a probability: of one question, or of the best of its choices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from hwopt.analysis.chance_constraints.choices import best_confident_choice
+from hwopt.analysis.chance_constraints.search import (
+    DRAWS,
+    ConfidenceRequest,
+    check_confidence,
+    solve_chance_constrained,
+)
+from hwopt.arguments import boxes_of, check_question, check_seconds, check_seed, names_of, question_of
+from hwopt.design.choices import left_open
+from hwopt.design.problem import Objective, Problem
+from hwopt.errors import UserError
+from hwopt.options import options_of
+from hwopt.solver.deadline import Deadline
+from hwopt.solver.options import SearchOptions
+from hwopt.solver.solution import Solution
+
+
+def confident(
+    objective: Objective | Problem,
+    confidence: float,
+    *,
+    regime: str = "certified",
+    seconds: float = math.inf,
+    freeze: Iterable[str] = (),
+    bounds: Mapping[str, tuple[float, float]] | None = None,
+    choices: Mapping[str, Sequence[str]] | None = None,
+    seed: int = 0,
+    draws: int = DRAWS,
+    progress: bool = False,
+    explain: bool = True,
+    options: SearchOptions | None = None,
+) -> Solution:
+    """The best design whose budgets all hold with a probability, the numbers behind them being off as `causes` says.
+
+    Limits are tightened until draws of the exact model satisfy all budgets together, and the answer is proved for these limits
+    (`hwopt.analysis.chance_constraints.search.solve_chance_constrained`). Of `choices` the best is answered (`best_confident_choice`).
+
+    **Arguments:** `confidence` from a half to below 1; `seed` of the `draws`; `regime`, "certified" or "relaxed", and the
+    rest as of `optimize`.
+
+    **Returns:** a `Solution` whose `promise` says what was drawn. Where none holds the tightened limits it is infeasible, as
+    of `optimize`, relaxations being of the limits as asked.
+
+    **Raises:** `UserError` for a question that cannot be stated or proved.
+    """
+    asked = check_confidence(confidence)
+    check_seed(seed)
+    search = options_of("confident", options, SearchOptions)
+    deadline = Deadline(check_seconds(seconds))
+    if regime not in ("certified", "relaxed"):
+        raise UserError(f"confidence: limits are tightened in proofs, and --regime {regime} makes none; leave it out")
+    asking = ConfidenceRequest(asked, deadline, seed, draws, progress, explain, search)
+    kept, boxes, relaxed = names_of("freeze", freeze), boxes_of(bounds or {}), regime == "relaxed"
+    if choices or left_open(objective):
+        check_question(objective, "confident")
+        return best_confident_choice(objective, choices or {}, asking, relaxed=relaxed, freeze=kept, bounds=boxes)
+    question = question_of(objective)
+    return solve_chance_constrained((question.continuous if relaxed else question).frozen(kept).narrowed(boxes), asking)

@@ -1,0 +1,119 @@
+"""One design under numbers that are off: the exact model with its variables fixed, and draws of what is uncertain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from hwopt.analysis.chance_constraints.uncertainty_factors import UncertaintyFactor
+from hwopt.design.exact import ExactModel
+from hwopt.design.metrics import METRICS
+from hwopt.design.problem import Problem
+from hwopt.model.estimate import report_type
+from hwopt.model.report import FEASIBILITY_TOLERANCE, outputs
+from hwopt.trace.derivatives import value_and_gradient
+from hwopt.trace.scalar_program import ScalarProgram
+
+CHUNK = 2048
+"""Draws at a time: some thousands of operations keep a column each."""
+
+
+def normal_draws(seed: int, stream: int, count: int, causes: int) -> Float[np.ndarray, "draw cause"]:
+    """Draws of independent causes. **Arguments:** `stream`: others of the same seed share nothing with it."""
+    return np.random.default_rng([seed, stream]).standard_normal((count, causes))
+
+
+class FixedDesign:
+    """A design whose numbers are off.
+
+    **Arguments:** `problem` that it answers; `values` of its variables by name, SI; `causes` by which numbers move.
+    """
+
+    def __init__(self, problem: Problem, values: dict[str, float], causes: Sequence[UncertaintyFactor]):
+        self.problem, self.causes = problem, tuple(causes)
+        self.inputs = [each for cause in self.causes for each in cause.inputs]
+        self.cause = np.array([i for i, cause in enumerate(self.causes) for _ in cause.inputs], int)
+        self.down = np.array([x for cause in self.causes for x in cause.down])
+        self.up = np.array([x for cause in self.causes for x in cause.up])
+        self.values = values
+
+    @cached_property
+    def line(self) -> ScalarProgram:
+        """Logarithm of the objective, then constraints as `Problem.constraints` names them, of the causes' inputs."""
+        with jax.enable_x64(True):
+            places = [each.place for each in self.inputs]
+            general = ExactModel(self.problem).line(lambda each: (each.objective, each.constraints), places)
+            return general.with_known([self.values[each.name] for each in self.problem.variables])
+
+    @cached_property
+    def paced(self) -> Float[np.ndarray, "number cause"]:
+        """Deviations of the logarithms of what is in proportion to a step's time, where no input stands for it."""
+        declared = outputs(report_type(self.problem.template.workload))
+        metrics = [self.problem.objective, *(each.metric for each in self.problem.budgets)]
+        count = 1 + len(self.problem.constraints)
+        on = np.zeros((count, len(self.causes)))
+        for row, metric in enumerate(metrics):
+            if metric.name in METRICS and metric.name in declared and declared[metric.name].paced:
+                on[row] = [each.paced for each in self.causes]
+        return on
+
+    def logs(self, z: Float[np.ndarray, "draw cause"]) -> Float[np.ndarray, "draw number"]:
+        """Logarithms of the objective and of used over limit of each constraint, under draws."""
+        base = np.array([each.value for each in self.inputs])
+        parts = []
+        for start in range(0, len(z), CHUNK):
+            some = z[start : start + CHUNK]
+            own = some[:, self.cause]
+            moved = base * np.exp(own * np.where(own > 0.0, self.up, self.down))
+            rows = self.line.on_numbers(*moved.T)
+            numbers = np.stack([np.broadcast_to(row, (len(some),)) for row in rows], axis=1)
+            parts.append(numbers + some @ self.paced.T)
+        return np.concatenate(parts)
+
+    @cached_property
+    def stated(self) -> Float[np.ndarray, " number"]:
+        """The same with all numbers as stated."""
+        return self.logs(np.zeros((1, len(self.causes))))[0]
+
+    @property
+    def budgets(self) -> Float[np.ndarray, " budget"]:
+        """Used over limit of each budget, as logarithms, with all numbers as stated."""
+        return self.stated[1 : 1 + len(self.problem.budgets)]
+
+    @cached_property
+    def loadings(self) -> Float[np.ndarray, "budget cause"]:
+        """What one deviation of each cause adds to the logarithm of each budget, to first order; of its two sides the worse."""
+        count = len(self.problem.budgets)
+        if not self.causes:
+            return np.zeros((count, 0))
+        rows = list(range(1, 1 + count))
+        base = [each.value for each in self.inputs]
+        _, slopes = value_and_gradient(self.line, base, rows) if base else (None, np.zeros((count, 0)))
+        elasticities = np.nan_to_num(slopes * np.array(base))
+        sides = []
+        for deviations, sign in ((self.up, 1.0), (self.down, -1.0)):
+            by_cause = np.zeros((count, len(self.causes)))
+            np.add.at(by_cause.T, self.cause, (elasticities * deviations).T)
+            sides.append(sign * (by_cause + self.paced[1 : 1 + count]))
+        up, down = sides
+        return np.where(up >= down, np.maximum(up, 0.0), -np.maximum(down, 0.0))
+
+    @property
+    def deviations(self) -> Float[np.ndarray, " budget"]:
+        """Standard deviation of the logarithm of what each budget uses, to first order."""
+        return np.sqrt((self.loadings**2).sum(axis=1))
+
+
+def within_limits(logs: np.ndarray, tolerance: float = FEASIBILITY_TOLERANCE) -> np.ndarray:
+    """Where used over limit, as logarithms, is held; not a number is not."""
+    return np.asarray(logs <= tolerance)
+
+
+def probability(kept: Any) -> float:
+    """Share of draws."""
+    return float(np.mean(kept))

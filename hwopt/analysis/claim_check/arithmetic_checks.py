@@ -1,0 +1,350 @@
+"""Lines that need no model: what a blueprint's numbers say of each other, and of its chip's datasheet."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+
+from hwopt import catalog
+from hwopt.analysis.claim_check.check_line import (
+    ROUNDED,
+    CheckLine,
+    CheckRelation,
+    CheckVerdict,
+    Correction,
+    checked_line,
+    unchecked_line,
+)
+from hwopt.analysis.claim_check.statement import WHOLE, Blueprint
+from hwopt.catalog.chips import slot
+from hwopt.errors import UserError
+from hwopt.units import pretty
+
+MEMORY_LEEWAY = 0.1
+"""A GB may be a GiB (7.4 %), and firmware keeps 1 to 3 % of a chip's memory for itself (see `memory_capacity` of chips)."""
+
+MFU_LEEWAY = 0.1
+"""Conventions of a model's FLOPs differ by its attention and embedding: 2 to 10 % of 6 N D for usual sequences (assumption)."""
+
+DATASHEET_LEEWAY = 0.03
+"""Datasheets round (assumption)."""
+
+BINARY_LEEWAY = 0.05
+"""16 M may mean 2^24 or 16e6: 4.9 %."""
+
+HOURS_LEEWAY = 0.03
+"""Days and chip hours are rounded both (assumption)."""
+
+COST_LEEWAY = 0.05
+"""Chip hours, their price and the cost of a run are rounded all three (assumption)."""
+
+WITHOUT_PUE = (1.0, 2.0)
+"""PUE of data centres where none is stated: nothing but IT, and twice that (assumption: means of surveys are 1.5 to 1.6)."""
+
+
+def arithmetic_checks(blueprint: Blueprint, flops_per_token: float) -> list[CheckLine]:
+    """All of them, of what is stated.
+
+    **Arguments:** `flops_per_token` of the run's model, NaN where it is not known.
+    """
+    found = (
+        _racks(blueprint),
+        _steps(blueprint),
+        _batch(blueprint),
+        _chip_hours(blueprint),
+        _cost(blueprint),
+        _power(blueprint),
+        _utilisation(blueprint, flops_per_token),
+        *_datasheet(blueprint),
+    )
+    return [each for each in found if each is not None]
+
+
+def with_corrections(
+    line: CheckLine, blueprint: Blueprint, values: Iterable[tuple[str, float]], how: str = ""
+) -> CheckLine:
+    """A failing line with its repairs: for each key that is stated, what it would have to be."""
+    if line.verdict is not CheckVerdict.fails:
+        return line
+    repairs = [
+        Correction(key, blueprint[key], float(round(value)) if key in WHOLE else value, how)
+        for key, value in values
+        if blueprint.has(key) and math.isfinite(value) and value > 0.0 and value != blueprint[key]
+    ]
+    return replace(
+        line, repairs=(*line.repairs, *(each for each in repairs if each.after >= 1.0 or each.key not in WHOLE))
+    )
+
+
+def _racks(b: Blueprint) -> CheckLine | None:
+    """`racks = ceil(chips / chips a rack)`: the last may not be full."""
+    if not b.has("chips", "racks", "rack_chips"):
+        return None
+    needed = float(math.ceil(b["chips"] / b["rack_chips"]))
+    line = checked_line(
+        "racks",
+        "racks x chips of a rack = chips",
+        CheckRelation.equal,
+        b["racks"],
+        needed,
+        "",
+        why=f"{b['racks']:,.0f} x {b['rack_chips']:,.0f} = {b['racks'] * b['rack_chips']:,.0f} chips, "
+        f"{b['chips']:,.0f} are stated",
+        keys=("chips", "racks", "rack_chips"),
+    )
+    each = float(math.ceil(b["chips"] / b["racks"]))
+    fits = math.ceil(b["chips"] / each) == b["racks"]
+    repairs = [("racks", needed), ("chips", b["racks"] * b["rack_chips"])]
+    return with_corrections(line, b, [*repairs, *([("rack_chips", each)] if fits else [])])
+
+
+def _steps(b: Blueprint) -> CheckLine | None:
+    if not b.has("tokens", "steps") or math.isnan(b.batch_tokens):
+        return None
+    total = b["steps"] * b.batch_tokens
+    line = checked_line(
+        "steps",
+        "steps x tokens of a step = tokens",
+        CheckRelation.equal,
+        b["tokens"],
+        total,
+        "token",
+        leeway=ROUNDED,
+        why=f"{b['steps']:,.0f} x {pretty(b.batch_tokens)} tokens",
+        keys=("tokens", "steps", "batch_tokens", "global_batch", "sequence_length"),
+    )
+    more = b["tokens"] / total
+    batch = (
+        [("batch_tokens", b["batch_tokens"] * more)]
+        if b.has("batch_tokens")
+        else [("global_batch", b["global_batch"] * more)]
+    )
+    return with_corrections(line, b, [("tokens", total), ("steps", float(round(b["steps"] * more))), *batch])
+
+
+def _batch(b: Blueprint) -> CheckLine | None:
+    if not b.has("batch_tokens", "global_batch", "sequence_length"):
+        return None
+    product = b["global_batch"] * b["sequence_length"]
+    line = checked_line(
+        "batch",
+        "sequences x their length = tokens of a step",
+        CheckRelation.equal,
+        b["batch_tokens"],
+        product,
+        "token",
+        leeway=BINARY_LEEWAY,
+        keys=("batch_tokens", "global_batch", "sequence_length"),
+        why="16 M may mean 2^24 or 16e6",
+    )
+    return with_corrections(
+        line,
+        b,
+        [
+            ("batch_tokens", product),
+            ("global_batch", b["batch_tokens"] / b["sequence_length"]),
+            ("sequence_length", b["batch_tokens"] / b["global_batch"]),
+        ],
+    )
+
+
+def _chip_hours(b: Blueprint) -> CheckLine | None:
+    if not (b.has("chip_hours", "time") and (b.has("chips") or b.has("racks", "rack_chips"))):
+        return None
+    line = checked_line(
+        "chip hours",
+        "chips x time = chip hours",
+        CheckRelation.equal,
+        b["chip_hours"],
+        b.chips * b["time"],
+        "s",
+        leeway=HOURS_LEEWAY,
+        keys=("chip_hours", "time", "chips"),
+    )
+    return with_corrections(
+        line,
+        b,
+        [
+            ("chip_hours", b.chips * b["time"]),
+            ("time", b["chip_hours"] / b.chips),
+            ("chips", b["chip_hours"] / b["time"]),
+        ],
+    )
+
+
+def _cost(b: Blueprint) -> CheckLine | None:
+    """`cost = chip hours x price`, or chips x time."""
+    hours = b["chip_hours"] if b.has("chip_hours") else b.chips * b.time
+    if not b.has("run_cost", "chip_hour_price") or math.isnan(hours):
+        return None
+    total, price = hours * b["chip_hour_price"], b["chip_hour_price"]
+    line = checked_line(
+        "arithmetic of cost",
+        "chip hours x their price = cost of the run",
+        CheckRelation.equal,
+        b["run_cost"],
+        total,
+        "USD",
+        leeway=COST_LEEWAY,
+        why=f"{hours / 3.6e9:.4g} M chip hours at {pretty(price, 'USD/s')}",
+        keys=("run_cost", "chip_hour_price", "chip_hours", "time", "chips"),
+    )
+    more = b["run_cost"] / total
+    time = [("chip_hours", b["chip_hours"] * more)] if b.has("chip_hours") else [("time", b["time"] * more)]
+    return with_corrections(line, b, [("run_cost", total), ("chip_hour_price", price * more), *time])
+
+
+def _power(b: Blueprint) -> CheckLine | None:
+    """What racks, or chips alone, are given and what the machine is given: a PUE between them."""
+    racks = b["racks"] if b.has("racks") else math.ceil(b.chips / b["rack_chips"]) if b.has("rack_chips") else math.nan
+    it = racks * b["rack_power"] if b.has("rack_power") else b.chips * b["chip_power"]
+    if not b.has("power") or math.isnan(it):
+        return None
+    of_racks = b.has("rack_power")
+    what = (
+        f"{racks:,.0f} racks x {pretty(b['rack_power'], 'W')}"
+        if of_racks
+        else f"{b.chips:,.0f} chips x {pretty(b['chip_power'], 'W')}"
+    )
+    pue = (b["pue"], b["pue"]) if b.has("pue") else WITHOUT_PUE
+    low, high = it * pue[0], it * pue[1]
+    # Chips alone are no more than a floor: servers, fans and network draw besides.
+    relation = CheckRelation.equal if of_racks else CheckRelation.at_most
+    said = f"x a PUE of {pue[0]:g}" if b.has("pue") else f"x a PUE from {pue[0]:g} to {pue[1]:g}"
+    line = checked_line(
+        "power of racks" if of_racks else "power of chips",
+        "what they are given adds up to the machine's power",
+        relation,
+        b["power"],
+        it * math.sqrt(pue[0] * pue[1]),
+        "W",
+        ends=(low, high),
+        leeway=ROUNDED,
+        why=f"{what} = {pretty(it, 'W')}, {said}",
+        keys=("power", "rack_power", "chip_power", "racks"),
+    )
+    if b["power"] < low:
+        return with_corrections(
+            line,
+            b,
+            [
+                ("power", low),
+                ("rack_power", b["power"] / pue[0] / racks),
+                ("chip_power", b["power"] / pue[0] / b.chips),
+            ],
+        )
+    return with_corrections(line, b, [("power", high), ("rack_power", b["power"] / pue[1] / racks)])
+
+
+def _utilisation(b: Blueprint, flops_per_token: float) -> CheckLine | None:
+    """`FLOP of the run <= chips x peak x MFU x time`, all as stated."""
+    if not b.has("mfu"):
+        return None
+    claim = "chips x peak x MFU x time give the FLOP of the run"
+    lacking = [
+        name for name, value in (("chips", b.chips), ("time", b.time), ("tokens", b.tokens)) if math.isnan(value)
+    ]
+    peak = _peak(b) if not b.has("peak") else b["peak"]
+    if lacking or math.isnan(flops_per_token) or math.isnan(peak):
+        lacking += ["workload or parameters"] if math.isnan(flops_per_token) else []
+        lacking += ["chip or peak"] if math.isnan(peak) else []
+        return unchecked_line("arithmetic of MFU", claim, f"it takes {', '.join(lacking)}", "", b["mfu"])
+    needed = b.tokens * flops_per_token / (b.chips * peak * b.time)
+    goodput = f"; of {pretty(peak, 'FLOP/s')} a chip, time lost to failures counted as time"
+    line = checked_line(
+        "arithmetic of MFU",
+        claim,
+        CheckRelation.at_most,
+        b["mfu"],
+        needed,
+        "fraction",
+        leeway=MFU_LEEWAY,
+        why=f"{b.tokens * flops_per_token:.3g} FLOP need an MFU of {100 * needed:.3g} %{goodput}",
+        keys=("mfu", "time", "chip_hours", "chips", "tokens"),
+    )
+    more = needed / b["mfu"]
+    repairs = [("mfu", needed)] if needed <= 1.0 else []
+    time = [("time", b["time"] * more)] if b.has("time") else [("chip_hours", b["chip_hours"] * more)]
+    return with_corrections(
+        line,
+        b,
+        [
+            *repairs,
+            *time,
+            ("chips", math.ceil(b["chips"] * more) if b.has("chips") else math.nan),
+            ("tokens", b["tokens"] / more),
+        ],
+    )
+
+
+def _peak(b: Blueprint) -> float:
+    """The datasheet's dense peak in the precision of the run; NaN without a chip."""
+    if b.word("chip") is None:
+        return math.nan
+    return catalog.record("chips", str(b.word("chip"))).si(f"peak.{slot(b.word('precision') or 'bf16')}", math.nan)
+
+
+def _datasheet(b: Blueprint) -> list[CheckLine]:
+    """What is stated of a chip against its datasheet."""
+    asked = [key for key in ("chip_memory", "peak", "chip_power", "scale_out_bandwidth") if b.has(key)]
+    if b.word("chip") is None:
+        return [
+            unchecked_line(key.replace("_", " "), "as the chip's datasheet", "no chip is named", "", b[key])
+            for key in asked
+        ]
+    entry = catalog.record("chips", str(b.word("chip")))
+    lines = []
+    if b.has("chip_memory"):
+        ours = entry.si("memory_capacity", math.nan)
+        lines.append(_beside(b, "chip memory", "chip_memory", ours, "B", MEMORY_LEEWAY, "a GB may be a GiB"))
+    if b.has("peak"):
+        precision, ours = b.word("precision") or "bf16", _peak(b)
+        double = (
+            "; twice it is the peak with sparsity, or of the next narrower format"
+            if 1.9 < b["peak"] / ours < 2.1
+            else ""
+        )
+        lines.append(_beside(b, "peak", "peak", ours, "FLOP/s", DATASHEET_LEEWAY, f"dense, {precision}{double}"))
+    if b.has("chip_power"):
+        lines.append(
+            _beside(b, "chip power", "chip_power", entry.si("tdp", math.nan), "W", DATASHEET_LEEWAY, "the TDP")
+        )
+    if b.has("scale_out_bandwidth") and "host_bandwidth" in entry.quantities:
+        host = entry.si("host_bandwidth")
+        line = checked_line(
+            "network",
+            "no more than a chip can exchange with its host",
+            CheckRelation.at_least,
+            b["scale_out_bandwidth"],
+            host,
+            "B/s",
+            keys=("scale_out_bandwidth",),
+            leeway=ROUNDED,
+            why=f"as sold {pretty(entry.si('scale_out_bandwidth', math.nan), 'B/s')}",
+        )
+        lines.append(with_corrections(line, b, [("scale_out_bandwidth", host)]))
+    return lines
+
+
+def _beside(b: Blueprint, name: str, key: str, ours: float, unit: str, leeway: float, why: str) -> CheckLine:
+    claim = f"as the datasheet of {b.word('chip')}"
+    if math.isnan(ours):
+        return unchecked_line(name, claim, "the catalogue's entry does not say", unit, b[key])
+    line = checked_line(name, claim, CheckRelation.equal, b[key], ours, unit, leeway=leeway, why=why, keys=(key,))
+    return with_corrections(line, b, [(key, ours)])
+
+
+def check_words(b: Blueprint) -> None:
+    """Refuses a precision that its chip does not have, and a plan of nothing, before any work.
+
+    **Raises:** `UserError`.
+    """
+    if b.word("chip") is not None and "unsupported" in catalog.record("chips", str(b.word("chip"))).text:
+        return
+    if b.word("precision") is not None and b.word("chip") is not None:
+        catalog.check_precision(str(b.word("chip")), str(b.word("precision")))
+    elif b.word("precision") is not None:
+        slot(str(b.word("precision")))
+    if b.word("plan") is not None and b.word("workload") is None and not b.has("parameters"):
+        raise UserError("blueprint: a plan says how a model is split: state its workload or parameters, too")

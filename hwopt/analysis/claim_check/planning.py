@@ -1,0 +1,116 @@
+"""Plans of a blueprint's run: a stated one with the best of what it leaves open, or the best of all."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import jax
+import numpy as np
+
+from hwopt import catalog
+from hwopt.design.variables import count_of
+from hwopt.errors import UserError
+from hwopt.integers.enumeration import divisors
+from hwopt.model.estimate import estimate
+from hwopt.planning.plan_search import best_plan
+from hwopt.planning.plan_table import reports
+from hwopt.trace.cache import evaluate_in_numpy
+from hwopt.workload.training import TrainingRun
+
+BATCH_LEEWAY = 0.07
+"""By which a batch may differ that nobody states, for the sake of whole replicas (assumption)."""
+
+BATCHES = 3
+"""Batches tried where none is stated."""
+
+GRID = {
+    "recompute": ("none", "selective", "full"),
+    "zero": (1, 2, 3),
+    "virtual_stages": (1, 2, 3, 4, 8, 16, 32),
+    "micro_batch": (1, 2, 4),
+}
+"""What is tried of a stated plan where it is silent."""
+
+USUAL = {
+    "tp": (1, 2, 4, 8, 16),
+    "pp": (1, 2, 4, 8, 16, 32),
+    "ep": (1, 8, 16, 32, 64),
+    "recompute": ("none", "selective", "full"),
+    "zero": (1, 3),
+    "virtual_stages": (1, 2, 4, 8),
+    "micro_batch": (1, 2),
+}
+"""What is tried where there are too many plans to look at all."""
+
+MOST_FACTORS = 1500
+"""Divisors of chips times those of batch and experts from which on all plans are too many: some 10 s, 1 GB."""
+
+MOST_LAYERS = 500
+"""From which on there are too many pipelines."""
+
+
+def plan_text(settings: dict[str, Any]) -> str:
+    """A plan's settings as text."""
+    return ",".join(f"{name}={value}" for name, value in settings.items())
+
+
+def open_plan_settings(run: TrainingRun, asked: dict[str, str]) -> list[dict[str, Any]]:
+    """Settings of all that a plan in words leaves open."""
+    grid = GRID if asked else USUAL
+    free = {name: values for name, values in grid.items() if name not in asked}
+    return [dict(zip(free, each, strict=True)) for each in itertools.product(*free.values())]
+
+
+def completed_plan(
+    run: TrainingRun, cluster: Any, chips: int, asked: dict[str, str]
+) -> tuple[Any, Any, dict[str, Any]]:
+    """The fastest plan that fits of a stated one and all tried where it is silent; else the one with the most room.
+
+    **Raises:** `UserError` where none of them is a plan.
+    """
+    plans, settings, refusal = [], [], UserError("plan: nothing fits these degrees")
+    for trial in open_plan_settings(run, asked):
+        if int((asked | trial).get("pp", 1)) > 1 and trial.get("zero", 1) > 1:
+            continue
+        try:
+            both: dict[str, Any] = asked | trial
+            plans.append(catalog.plan(run, chips, **both))
+            settings.append(both)
+        except UserError as error:
+            refusal = error
+    if not plans:
+        raise refusal
+    if len(plans) == 1:
+        return plans[0], evaluate_in_numpy(estimate, run, cluster, plans[0]), settings[0]
+    stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *plans)
+    whole = reports(run, cluster, stacked)
+    fits = np.asarray(whole.feasible) > 0
+    rank = np.where(fits, whole.step_time_s, whole.memory_per_chip_bytes)
+    at = int(np.lexsort((rank, ~fits))[0])
+    return plans[at], jax.tree.map(lambda leaf: leaf[at], whole), settings[at]
+
+
+def best_claim_plan(run: TrainingRun, cluster: Any) -> tuple[Any, Any, str]:
+    """The best plan, its report, and of which plans it is the best, in words.
+
+    **Raises:** `UserError` where there is none.
+    """
+    numbers = (cluster.chips, run.global_batch_sequences, run.model.experts)
+    factors = [len(divisors(max(count_of(each), 1))) for each in numbers]
+    if np.prod(factors) <= MOST_FACTORS and float(run.model.layers) <= MOST_LAYERS:
+        found = best_plan(run, cluster, alternatives=0).best
+        return found.plan, found.report, "by the best plan of all"
+    plan, report, _ = completed_plan(run, cluster, count_of(cluster.chips), {})
+    return plan, report, "by the best of usual plans: there are too many to look at all"
+
+
+def nearby_batches(chips: int, batch: int) -> list[int]:
+    """Batches near one, which as many replicas as can be share; those first that most share."""
+    near = {}
+    for each in divisors(chips):
+        size = max(round(batch / each), 1) * each
+        if abs(size / batch - 1.0) <= BATCH_LEEWAY:
+            near[size] = max(near.get(size, 0), each)
+    ranked = sorted(near, key=lambda size: (-near[size], abs(size - batch)))
+    return [batch] if near.get(batch) == max(near.values(), default=0) else ranked[:BATCHES]

@@ -1,0 +1,182 @@
+"""Chips side by side: the proved answer of a question on each, and what would have to change for a loser to win."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+
+from hwopt import catalog
+from hwopt.arguments import check_question, check_seconds, names_of
+from hwopt.catalog.schema import Quantity
+from hwopt.design.choices import combinations
+from hwopt.design.design import Design
+from hwopt.errors import UserError
+from hwopt.model.estimate import estimate
+from hwopt.solver.deadline import Deadline
+from hwopt.solver.optimize import optimize
+from hwopt.solver.options import SearchOptions
+from hwopt.solver.solution import Solution
+from hwopt.trace.cache import evaluate_in_numpy
+from hwopt.workload.service import Service
+
+MOST_CHIPS = 64
+"""Searches, each of some seconds."""
+
+FASTEST = 0.1
+"""Share of its parts' time down to which steps are tried: a tenth is not software any more."""
+
+
+@dataclass(frozen=True)
+class ChipResult:
+    """One chip's answer.
+
+    **Arguments:** `solution`: None where the question cannot be asked of the chip (`refused`) or time was over; `price` of the
+    chip as its file states it; `share`: how much more it costs than the best, of the best's objective; `winning_price_usd` of one
+    chip and `winning_level` of its steps' whole time, over today's, at which this very design is as good as the best; None where no
+    price or no speed makes it so.
+    """
+
+    chip: str
+    solution: Solution | None
+    price: Quantity | None
+    refused: str = ""
+    share: float | None = None
+    winning_price_usd: float | None = None
+    winning_level: float | None = None
+
+    @property
+    def feasible(self) -> bool:
+        return self.solution is not None and self.solution.feasible
+
+    @property
+    def trains(self) -> bool:
+        """Return whether the answer is a training run and thus has steps that could be shorter."""
+        return self.solution is not None and not isinstance(self.solution.built.workload, Service)
+
+
+def compare(
+    objective: Any,
+    chips: Sequence[str],
+    *,
+    seconds: float = math.inf,
+    freeze: Iterable[str] = (),
+    bounds: Mapping[str, tuple[float, float]] | None = None,
+    progress: bool = False,
+    options: SearchOptions | None = None,
+) -> list[ChipResult]:
+    """A design question answered on each of some chips, each with its own proof.
+
+    **Arguments:** `objective`: a question about a machine; `chips` of the catalogue, `["*"]` for all; `seconds` for all of them
+    together; `freeze`, `bounds`, `progress`, `options` as of `optimize`.
+
+    **Returns:** a row for each chip, the best first; chips without a feasible design, and those that cannot be asked, last.
+
+    **Raises:** `UserError` for an unknown chip, and for a question that names none.
+    """
+    check_question(objective, "compare")
+    if not hasattr(objective, "chip"):
+        raise UserError(
+            "compare: the question names no chip; ask about a machine, such as hwopt.objective('train_cost')"
+        )
+    if getattr(objective, "decode_chip", ""):
+        raise UserError(
+            "compare: chips of one kind each; pairs are ranked by hwopt optimize --choices 'chip=a|b,decode_chip=c|d'"
+        )
+    chips = names_of("compare: chips", chips)
+    every = list(chips) == ["*"]
+    deadline = Deadline(check_seconds(seconds, "compare"))
+    asked = combinations(objective, {"chip": chips}, MOST_CHIPS)
+    names = [dict(each.chosen)["chip"] for each in asked]
+    records = [catalog.record("chips", name) for name in names]  # refuses unknown ones before any work
+    rows = []
+    for name, record, each in zip(names, records, asked, strict=True):
+        price = record.quantities.get("price")
+        if deadline.over:
+            rows.append(ChipResult(name, None, price, "time ran out"))
+            continue
+        try:
+            solution = optimize(
+                each.objective,
+                seconds=deadline.left,
+                freeze=freeze,
+                bounds=bounds,
+                progress=progress,
+                options=options,
+            )
+        except UserError as error:
+            if not every:
+                raise
+            rows.append(ChipResult(name, None, price, str(error)))
+            continue
+        rows.append(ChipResult(name, solution, price))
+    return _ranked(rows)
+
+
+def _ranked(rows: Sequence[ChipResult]) -> list[ChipResult]:
+    """The best first, and what would make each other one as good."""
+    answers = [row.solution for row in rows if row.solution is not None and row.feasible]
+    best = min((each.objective for each in answers), default=math.nan)
+    done = [_beside(row, row.solution, best) if row.solution and row.feasible else row for row in rows]
+    return sorted(done, key=lambda row: (math.inf if row.share is None else row.share, row.solution is None))
+
+
+def _beside(row: ChipResult, solution: Solution, best: float) -> ChipResult:
+    """The row with how far it is from the best, and what would take it there."""
+    share = solution.objective / best - 1.0
+    if share == 0.0:
+        return replace(row, share=0.0)
+    price, level = _winning_price(solution, row.price, best), _winning_level(solution, best) if row.trains else None
+    return replace(row, share=share, winning_price_usd=price, winning_level=level)
+
+
+def _value(solution: Solution, design: Design) -> float:
+    """The objective of a design, by the exact model."""
+    return float(solution.problem.objective.value(evaluate_in_numpy(estimate, *design.inputs)))
+
+
+def _winning_price(solution: Solution, price: Quantity | None, best: float) -> float | None:
+    """The price of a chip at which its design costs as little as the best: costs are linear in it. As its file states prices, of
+    which a list of prices may pay a share: with memory at what it costs within these prices, whatever the list asks for it.
+    """
+    base = lambda design: design.cluster.prices.chip_base_usd
+    design, now = solution.built, solution.objective
+    own = float(base(design))
+    if price is None or own <= 0.0 or solution.chip is not None:
+        return None
+    halved = _value(solution, eqx.tree_at(base, design, np.float64(0.5 * own)))
+    per_dollar = (now - halved) / (0.5 * own)
+    if per_dollar <= 0.0 or (less := (now - best) / per_dollar) >= own:
+        return None
+    return price.si - less / solution.problem.provenance.records["prices"].si("price_factor")
+
+
+def with_faster_steps(design: Design, share: float) -> Design:
+    """Return the design with training steps of `share` of their present time.
+
+    Kernels, collectives, host, input data and the links to the memory pool and between sites get faster at the same power and cost.
+    """
+    shorter = lambda c: (
+        c.stack.level, c.stack.step_overhead_s, c.sites.latency_s, c.pool.energy_j_per_byte, c.pool.usd_per_byte_per_s,
+    )  # fmt: skip
+    wider = lambda c: (
+        c.pool.bandwidth_bytes_per_s, c.pool.update_bandwidth_bytes_per_s, c.storage.input_bytes_per_s_per_chip,
+        c.sites.efficiency,
+    )  # fmt: skip
+    cluster = eqx.tree_at(shorter, design.cluster, tuple(np.float64(share * x) for x in shorter(design.cluster)))
+    cluster = eqx.tree_at(wider, cluster, tuple(np.float64(x / share) for x in wider(cluster)))
+    return eqx.tree_at(lambda d: d.cluster, design, cluster)
+
+
+def _winning_level(solution: Solution, best: float) -> float | None:
+    """How much shorter steps would have to be, over today's, for the same machine and plan to be as good as the best."""
+    above = lambda share: _value(solution, with_faster_steps(solution.built, share)) - best
+    if above(FASTEST) > 0.0:
+        return None
+    from scipy.optimize import root_scalar
+
+    return float(root_scalar(above, bracket=(FASTEST, 1.0), rtol=1e-9).root)

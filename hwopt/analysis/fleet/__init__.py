@@ -1,0 +1,1 @@
+"""The fastest shares and plans of a mixed-generation fleet."""

@@ -1,0 +1,257 @@
+"""What one more of everything is worth to whoever decides: marginal values of an answer, and those that count replanned."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from hwopt.analysis.sensitivity import parameters_of
+from hwopt.analysis.sensitivity.improvement import TENTH, ImprovementValue, improvement_value, part_of
+from hwopt.arguments import boxes_of, check_question, check_seconds, names_of
+from hwopt.design.choices import combinations
+from hwopt.design.lattices import lattice_of
+from hwopt.design.portfolio import listed
+from hwopt.design.problem import Problem
+from hwopt.design.template_inputs import template_inputs
+from hwopt.errors import UserError, collected, suggest
+from hwopt.options import options_of
+from hwopt.solver.budget_prices import with_one_sided_prices
+from hwopt.solver.deadline import Deadline
+from hwopt.solver.gp.reader import NotDGP
+from hwopt.solver.optimize import optimize
+from hwopt.solver.options import SearchOptions
+from hwopt.solver.search.categorical import MOST_BRANCHES
+from hwopt.solver.search.solve_global import design_values, solve_global
+from hwopt.solver.solution import Outcome, Solution
+
+REPLANNED = 3
+"""Numbers replanned where nobody says otherwise: the most valuable of as many parts, two searches each of some 20 s."""
+
+MOST_REPLANNED = 64
+"""At most."""
+
+ASKED = "what is asked"
+"""The part of numbers that no money buys: model and tokens."""
+
+
+@dataclass(frozen=True)
+class PerturbedAnswer:
+    """The question with a number moved, searched again. **Arguments:** `factor` on it; `objective` of the best design, infinite
+    where none was, and the proved `bound` of all; `same`: whether integers of machine and plan are today's.
+    """
+
+    factor: float
+    objective: float
+    bound: float
+    same: bool
+    proved: bool
+
+
+@dataclass(frozen=True)
+class ReoptimizedValue:
+    """A number a tenth better and a tenth worse. **Arguments:** the objective `today` and its proved `bound`."""
+
+    better: PerturbedAnswer
+    worse: PerturbedAnswer
+    today: float
+    bound: float
+
+    @property
+    def gain(self) -> tuple[float, float]:
+        """Share of the objective that is saved where the number is better: no more than proofs allow, from .. to."""
+        return (self.bound - self.better.objective) / self.today, (self.today - self.better.bound) / self.today
+
+    @property
+    def loss(self) -> tuple[float, float]:
+        """Share of the objective that comes on top where it is worse, likewise; infinite where no design is left."""
+        return (self.worse.bound - self.today) / self.today, (self.worse.objective - self.bound) / self.today
+
+    @property
+    def between(self) -> tuple[float, float]:
+        """What a tenth is worth, between the arcs to both sides and what proofs leave open of them; not below 0."""
+        ends = (*self.gain, *self.loss)
+        return max(0.0, min(ends)), max(0.0, *ends)
+
+
+@dataclass(frozen=True)
+class MarginalValue:
+    """A number of the machine, and what more of it is worth. **Arguments:** `worth` with integers and plan held."""
+
+    part: str
+    worth: ImprovementValue
+    replanned: ReoptimizedValue | None = None
+
+    @property
+    def name(self) -> str:
+        return self.worth.parameter.input.name
+
+    @property
+    def elasticity(self) -> float:
+        return self.worth.parameter.elasticity
+
+
+@dataclass(frozen=True)
+class MarginalValues:
+    """All numbers of an answer, the most valuable first.
+
+    **Arguments:** `start`: the answer, with prices of its budgets on both sides of their limits; `unknown`: why no number has a
+    value, where that is so; `over`: whether time ran out before all were replanned.
+    """
+
+    start: Solution
+    numbers: tuple[MarginalValue, ...]
+    unknown: str
+    over: bool
+
+    @property
+    def replanned(self) -> list[MarginalValue]:
+        return [each for each in self.numbers if each.replanned is not None]
+
+
+def invest(
+    objective: Any,
+    *,
+    top: int = REPLANNED,
+    of: Iterable[str] = (),
+    seconds: float = math.inf,
+    freeze: Iterable[str] = (),
+    bounds: Mapping[str, tuple[float, float]] | None = None,
+    choices: Mapping[str, Sequence[str]] | None = None,
+    progress: bool = False,
+    options: SearchOptions | None = None,
+) -> MarginalValues:
+    """What one more of every number of a question is worth to its best machine.
+
+    Each number has a marginal value, `d log F / d log x` of the answer with its integers and plan held (envelope theorem). The
+    most valuable of each part are moved a tenth up and down, temperatures by 5 K, and the whole question is searched again at both
+    ends, from the designs found so far, so that the value is an interval between two arcs and what proofs leave open. Budgets are
+    a tenth tighter and looser (`with_one_sided_prices`).
+
+    **Arguments:** `top`: how many numbers and, where it is not 0, all budgets to replan; `of`: names of those to replan instead, or
+    how they end: `hbm_bandwidth_bytes_per_s`; `seconds` for everything; else as of `optimize`. Of several choices those of the
+    answer are kept.
+
+    **Raises:** `UserError` for a list of questions, a `top` that is not a count, and an unknown number.
+    """
+    check_question(objective, "invest")
+    if listed(objective) is not None:
+        raise UserError("invest: a list of questions has numbers of each; ask about one of them")
+    if not isinstance(top, int) or not 0 <= top <= MOST_REPLANNED:
+        raise UserError(f"invest: top = {top} must be a count from 0 to {MOST_REPLANNED}")
+    search = options_of("invest", options, SearchOptions)
+    deadline, wanted = Deadline(check_seconds(seconds, "invest")), names_of("of", of)
+    problems: list[Problem] = []
+    for each in combinations(objective, choices or {}, MOST_BRANCHES) if wanted else ():
+        with collected([]):  # the search rejects invalid combinations with its own message
+            problems.append(each.objective.problem())
+    _known_names(problems, wanted)
+    start = optimize(
+        objective, seconds=max(deadline.left, 1e-3), freeze=names_of("freeze", freeze), bounds=boxes_of(bounds or {}),
+        choices=choices, progress=progress, options=search,
+    )  # fmt: skip
+    if not start.feasible:
+        return MarginalValues(start, (), "", False)
+    _known_names([start.problem], wanted)  # of several machines each has its own
+    parameters, unknown = parameters_of(start, deadline, search)
+    known = [each for each in parameters if math.isfinite(each.elasticity)]
+    rows = [MarginalValue(part_of(each.input), improvement_value(each, start.objective)) for each in known]
+    rows = sorted((each for each in rows if each.part != ASKED), key=lambda each: -each.worth.share)
+    chosen = _named(rows, wanted) if wanted else _leading(rows, top)
+    done = _replanned(start, chosen, deadline, progress, search)
+    if top:
+        start = with_one_sided_prices(start, TENTH, deadline, search.tree.gap, search)
+    numbers = tuple(MarginalValue(each.part, each.worth, done.get(each.name)) for each in rows)
+    return MarginalValues(start, numbers, unknown, deadline.over and len(done) < len(chosen))
+
+
+def _known_names(problems: Sequence[Problem], wanted: Sequence[str]) -> None:
+    """Raise `UserError` for a name that matches no number of any problem; without problems, do nothing."""
+    names = [each.name for problem in problems for each in template_inputs(problem)] if wanted else []
+    for name in wanted if names else ():
+        if not any(_is_named(each, name) for each in names):
+            raise UserError(
+                f"invest: '{name}' is no number of this question: {suggest(name, dict.fromkeys(map(_last, names)))}"
+            )
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2].partition("[")[0]
+
+
+def _is_named(name: str, wanted: str) -> bool:
+    """Whether a number is meant: by its name, the end of it, or without which element of a list it is."""
+    plain = name.partition("[")[0]
+    return wanted in (name, plain) or name.endswith(f".{wanted}") or plain.endswith(f".{wanted}")
+
+
+def _leading(rows: Sequence[MarginalValue], top: int) -> list[MarginalValue]:
+    """The most valuable number of each part, as many as asked for; then the next ones."""
+    seen: set[str] = set()
+    first = [each for each in rows if not (each.part in seen or seen.add(each.part))]
+    return [*first, *(each for each in rows if each not in first)][:top]
+
+
+def _named(rows: Sequence[MarginalValue], wanted: Sequence[str]) -> list[MarginalValue]:
+    """Numbers by name, as far as they move the answer."""
+    return [each for each in rows if any(_is_named(each.name, name) for name in wanted)][:MOST_REPLANNED]
+
+
+def _replanned(
+    start: Solution, chosen: Sequence[MarginalValue], deadline: Deadline, progress: bool, options: SearchOptions
+) -> dict[str, ReoptimizedValue]:
+    """Numbers moved to both sides, by name; those for which there was no time are left out."""
+    if not chosen or start.certificate.lower_bound is None:
+        return {}
+    done: dict[str, ReoptimizedValue] = {}
+    with jax.enable_x64(True):
+        lattice = lattice_of(start.problem)
+        points = [lattice.point(design_values(start))]
+        for each in chosen:
+            factor = each.worth.factor
+            ends = []
+            for side in (factor, 2.0 - factor):
+                if deadline.over:
+                    return done
+                end = _end(start, each, side, points, deadline, progress, options)
+                if end is None:
+                    break
+                ends.append(end)
+            if len(ends) == 2:
+                done[each.name] = ReoptimizedValue(*ends, today=start.objective, bound=start.certificate.lower_bound)
+    return done
+
+
+def _end(
+    start: Solution,
+    number: MarginalValue,
+    factor: float,
+    points: list[np.ndarray],
+    deadline: Deadline,
+    progress: bool,
+    options: SearchOptions,
+) -> PerturbedAnswer | None:
+    """The question with a number times a factor, searched from designs found so far; None where time ran out before a bound."""
+    moved = start.problem.with_numbers({number.worth.parameter.input.place: factor})
+    try:
+        found = solve_global(
+            moved, deadline=deadline, progress=progress, designs=points, explain=False, options=options
+        )
+    except NotDGP:
+        return None
+    if not found.feasible:
+        proved = found.outcome is Outcome.infeasible
+        return PerturbedAnswer(factor, math.inf, math.inf, False, True) if proved else None
+    if found.certificate.lower_bound is None:
+        return None
+    point = lattice_of(start.problem).point(design_values(found))
+    same = bool(np.array_equal(point, points[0]))
+    if not any(np.array_equal(point, other) for other in points):
+        points.append(point)
+    return PerturbedAnswer(
+        factor, found.objective, found.certificate.lower_bound, same, found.outcome is Outcome.proved
+    )

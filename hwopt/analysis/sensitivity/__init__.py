@@ -1,0 +1,7 @@
+"""Sensitivity: elasticities of metrics at a design, and of an optimum to everything it stands on."""
+
+from hwopt.analysis.sensitivity.elasticities import Elasticities, elasticities
+from hwopt.analysis.sensitivity.optimum import Sensitivity, parameters_of, sensitivity
+from hwopt.solver.optimum_sensitivity import NoOptimum
+
+__all__ = ["Elasticities", "NoOptimum", "Sensitivity", "elasticities", "parameters_of", "sensitivity"]

@@ -1,0 +1,100 @@
+"""Elasticities of metrics to every input of the model at one design, by derivatives of its scalar operations."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hwopt.arguments import check_kinds, names_of
+from hwopt.design.design import Design
+from hwopt.design.metrics import metric_of, numbers
+from hwopt.design.template_inputs import Input, inputs_of
+from hwopt.hardware.chip_project import ChipProject
+from hwopt.hardware.cluster import Cluster
+from hwopt.model.chip.chip_project import installed
+from hwopt.model.estimate import KINDS, estimate, report_type
+from hwopt.model.report import ServingReport, TrainingReport, TrainServeReport
+from hwopt.plan import Disaggregated, Plan, TrainServePlan
+from hwopt.trace.cache import cached_trace
+from hwopt.trace.derivatives import value_and_gradient
+from hwopt.workload.service import Service
+from hwopt.workload.train_serve import TrainServe
+from hwopt.workload.training import TrainingRun
+
+_USUAL: dict[type, tuple[str, ...]] = {
+    TrainingReport: ("step_time_s", "mfu", "run_cost_usd", "peak_power_w", "energy_per_token_j"),
+    ServingReport: (
+        "time_per_output_token_s", "time_to_first_token_s", "cost_per_token_usd", "peak_power_w", "energy_per_token_j",
+    ),
+    TrainServeReport: ("lifetime_cost_usd", "run_time_s", "time_per_output_token_s", "capex_usd", "peak_power_w"),
+}  # fmt: skip
+
+
+def default_metrics(workload: Any) -> tuple[str, ...]:
+    """Metrics whose elasticities are shown where nothing else is asked for."""
+    return _USUAL[report_type(workload)]
+
+
+@dataclass(frozen=True)
+class Elasticities:
+    """Percents of each metric by percent of each input, at one design, all else fixed."""
+
+    metrics: dict[str, float]  # name -> value, SI
+    inputs: tuple[Input, ...]
+    table: np.ndarray  # (metric, input); NaN where a metric is not positive
+
+    def of(self, metric: str) -> dict[str, float]:
+        """Name of input -> elasticity of one metric, largest first, without those that do nothing."""
+        row = self.table[list(self.metrics).index(metric)]
+        order = np.argsort(-np.abs(row), kind="stable")
+        return {self.inputs[i].name: float(row[i]) for i in order if row[i] and math.isfinite(row[i])}
+
+
+def elasticities(
+    workload: TrainingRun | Service | TrainServe,
+    cluster: Cluster,
+    plan: Plan | Disaggregated | TrainServePlan,
+    *,
+    project: ChipProject | None = None,
+    metrics: Sequence[str] | None = None,
+) -> Elasticities:
+    """Elasticities `d log(metric) / d log(input)` of metrics to every positive input, each alone, all else fixed.
+
+    Where two branches of a maximum tie, the derivative is the mean of theirs.
+
+    **Arguments:** the inputs of `estimate`; `project` of the cluster's chip where it is parametric: its numbers are inputs
+    then, and those of the chip that it becomes are not; `metrics`: names of numbers of the report, `default_metrics` by
+    default.
+
+    **Raises:** `UserError` for an unknown metric.
+
+    **Units:** per cent per per cent.
+    """
+    check_kinds("elasticities", {"workload": workload, "cluster": cluster, "plan": plan}, KINDS)
+    metrics = default_metrics(workload) if metrics is None else names_of("metrics", metrics)
+    for name in metrics:
+        metric_of(name, workload)  # refuses unknown ones
+    fields = numbers(workload)
+    design = Design(workload, cluster, plan, project)
+    inputs, names = inputs_of(design), list(dict.fromkeys(metrics))
+    leaves, structure = jax.tree.flatten(jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), design))
+    shapes = [jax.ShapeDtypeStruct(leaf.shape, np.float64) for leaf in leaves]
+    line = cached_trace(_numbers, jax.tree.unflatten(structure, shapes)).line
+    point = [float(x) for leaf in leaves for x in leaf.ravel()]
+    values, slopes = value_and_gradient(line, point, [fields.index(name) for name in names])
+    starts = np.cumsum([0, *(leaf.size for leaf in leaves)])
+    by_input = slopes[:, [starts[each.leaf] + each.element for each in inputs]]
+    scale = np.where(values > 0.0, values, math.nan)[:, None]
+    table = by_input * np.array([each.value for each in inputs]) / scale
+    return Elasticities(dict(zip(names, values.tolist(), strict=True)), tuple(inputs), table)
+
+
+def _numbers(design: Design) -> list[jax.Array]:
+    """Numbers of the report, in the order of `numbers`."""
+    cluster = design.cluster if design.project is None else installed(design.cluster, design.project)
+    report = estimate(design.workload, cluster, design.plan)
+    return [jnp.asarray(getattr(report, name)) for name in numbers(design.workload)]

@@ -1,0 +1,240 @@
+"""Sensitivities of an optimum: to budgets, to assumptions by how far their uncertainty moves it, and how the design follows."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hwopt.analysis.sensitivity.elasticities import Elasticities, default_metrics, elasticities
+from hwopt.analysis.sensitivity.ranges import InputRange, range_of
+from hwopt.arguments import boxes_of, check_seconds, names_of, question_of
+from hwopt.catalog import leaf
+from hwopt.design.design import Design
+from hwopt.design.lattices import lattice_of, without_lattice
+from hwopt.design.metrics import metric_of
+from hwopt.design.problem import Objective, Problem, put
+from hwopt.design.template_inputs import Input, template_inputs
+from hwopt.options import options_of
+from hwopt.solver.deadline import Deadline, by_deadline
+from hwopt.solver.optimize import optimize
+from hwopt.solver.optimum_sensitivity import (
+    NoDerivative,
+    NoOptimum,
+    OptimumSensitivity,
+    optima,
+    optimum_sensitivity,
+    point_of,
+)
+from hwopt.solver.options import SEARCH, SearchOptions
+from hwopt.solver.search.solve_global import design_values
+from hwopt.solver.solution import Solution
+
+NOTHING = 1e-7
+"""Elasticity below which an input does nothing to an optimum: rounding of the solver."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One input of a question and the optimum's sensitivity to it, integers and plan fixed."""
+
+    input: Input
+    elasticity: float  # of the optimum; NaN where it is not known
+    kinked: bool  # whether it differs to the two sides
+    range: InputRange
+    effect: tuple[float, float]  # relative change of the optimum at the low and the high end; infinite: no design holds
+    solved: bool  # the effect is of programmes solved again, not of the elasticity alone
+    design: dict[str, float]  # continuous variable -> its elasticity; NaN where it is not determined
+
+    @property
+    def uncertainty(self) -> float:
+        """Relative half width of the range."""
+        return (self.range.high - self.range.low) / (2.0 * self.input.value)
+
+    @property
+    def swing(self) -> float:
+        """Elasticity times uncertainty: what not knowing this number is worth, to first order."""
+        return abs(self.elasticity) * self.uncertainty
+
+
+@dataclass(frozen=True)
+class BudgetPrice:
+    """A budget of the question and what relaxing it is worth."""
+
+    name: str
+    used: float
+    limit: float
+    unit: str
+    elasticity: float  # d log objective / d log limit, not above 0
+    shadow_price: float  # improvement of the objective per unit of budget, not below 0
+    design: dict[str, float]  # continuous variable -> elasticity to the limit
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """Sensitivities of the optimum of a question."""
+
+    problem: Problem
+    objective: float  # SI
+    built: Design
+    report: Any  # of the answer that was examined
+    parameters: tuple[Parameter, ...]  # stated ranges first, by swing; then the rest by elasticity
+    budgets: tuple[BudgetPrice, ...]
+    optimum: OptimumSensitivity | None  # None where the model cannot be read at the design; budgets are known then too
+    unknown: str  # why there is no sensitivity of the optimum, where there is none
+    idle: tuple[Input, ...]  # inputs that do nothing to the optimum
+    proof: str  # what is proved of the answer that was examined
+    elasticities: Elasticities  # at the optimum's design, all else fixed
+
+    def ranked(self) -> list[Parameter]:
+        """Assumptions with a stated range, by what their uncertainty is worth; what is asked for is no assumption."""
+        return [each for each in self.parameters if each.range.stated and not each.input.is_asked]
+
+
+def sensitivity(
+    objective: Objective | Problem,
+    *,
+    metrics: Sequence[str] = (),
+    seed: int = 0,
+    progress: bool = False,
+    bounds: Mapping[str, tuple[float, float]] | None = None,
+    freeze: Iterable[str] = (),
+    seconds: float = math.inf,
+    options: SearchOptions | None = None,
+) -> Sensitivity:
+    """Elasticities of the optimum of a design question to every number it stands on, and of metrics at its design.
+
+    Hardware is taken in any size, for whole units have no slope; a drawn chip is the one that `optimize` answers, its plan, stacks,
+    dies, lanes and units held, its areas and clock free.
+
+    **Arguments:** `objective`, or a problem; `metrics` whose elasticities at the design are wanted besides those of the
+    question: names of numbers of a report; `seed` of the starts of `optimize`; `progress`: show a bar meanwhile; `bounds`,
+    `freeze`, `seconds` and `options` of the search, as of `optimize`; what is frozen stays as the machine of the question has it.
+
+    **Raises:** `NoOptimum` where no design satisfies every budget; `UserError` for an unknown metric, an invalid box, an
+    unknown variable.
+    """
+    asked = question_of(objective, "sensitivity")
+    problem = asked if asked.template.project is not None else asked.continuous
+    problem = problem.frozen(names_of("freeze", freeze)).narrowed(boxes_of(bounds or {}))
+    check_seconds(seconds)
+    search = options_of("sensitivity", options, SearchOptions)
+    workload = problem.template.workload
+    more = names_of("metrics", metrics) or default_metrics(workload)
+    for name in more:
+        metric_of(name, workload)  # refuses unknown ones
+    names = dict.fromkeys((problem.objective.name, *(each.metric.name for each in problem.budgets), *more))
+    solution = optimum_of(problem, seed, progress, seconds=seconds, options=search)
+    point, problem = point_of(solution), solution.problem  # a local answer is one of continuous hardware
+    optimum, parameters, idle, unknown = None, (), (), ""
+    try:
+        optimum, parameters, idle = _by_inputs(problem, point, design_values(solution), search)
+    except NoDerivative as reason:
+        unknown = str(reason)
+    built = _design_at(problem, point, optimum) if optimum else solution.built
+    at_design = elasticities(*built.inputs, project=built.project, metrics=list(names))
+    budgets = _budgets(solution, optimum, at_design)
+    value = optimum.objective if optimum else solution.objective
+    return Sensitivity(
+        problem,
+        value,
+        built,
+        solution.report,
+        parameters,
+        budgets,
+        optimum,
+        unknown,
+        idle,
+        solution.headline,
+        at_design,
+    )
+
+
+def optimum_of(
+    problem: Problem, seed: int, progress: bool, *, seconds: float, options: SearchOptions = SEARCH
+) -> Solution:
+    """The optimum to examine: the one place that says whose."""
+    return optimize(problem, seed=seed, progress=progress, seconds=seconds, options=options)
+
+
+def _design_at(problem: Problem, point: np.ndarray, optimum: OptimumSensitivity) -> Design:
+    """The design of an optimum: integers of `point`, the rest as solved or as its box says."""
+    values = lattice_of(problem).design(point) | optimum.design
+    numbers = [
+        leaf(values.get(each.name, each.lower)) for each in problem.variables
+    ]  # a box of one value is no coordinate
+    return put(problem.form, problem.template, numbers)
+
+
+def parameters_of(
+    solution: Solution, deadline: Deadline | None = None, options: SearchOptions = SEARCH
+) -> tuple[tuple[Parameter, ...], str]:
+    """Sensitivities to inputs of an answer that is there already: the parameters of `sensitivity`, in seconds.
+
+    **Returns:** the parameters in the order of `Sensitivity.parameters`; else none, and why.
+    """
+    if reason := without_lattice(solution.problem):
+        return (), reason
+
+    def work() -> tuple[tuple[Parameter, ...], str]:
+        try:
+            return _by_inputs(solution.problem, point_of(solution), design_values(solution), options)[1], ""
+        except (NoDerivative, NoOptimum) as failure:
+            return (), str(failure)
+
+    return by_deadline(deadline or Deadline(), work, lambda: ((), "there was no time left to solve for them"))
+
+
+def _by_inputs(
+    problem: Problem, point: np.ndarray, start: Mapping[str, float], options: SearchOptions
+) -> tuple[OptimumSensitivity, tuple[Parameter, ...], tuple[Input, ...]]:
+    """The optimum's sensitivities; inputs that matter, with their ranges and what the ends of those do to the optimum; the others.
+
+    **Arguments:** `start`: values of the answer's variables, SI.
+    """
+    inputs = template_inputs(problem)
+    exponents = frozenset(each.place for each in inputs if each.quantity.power)
+    optimum = optimum_sensitivity(problem, point, [each.place for each in inputs], exponents, start, options)
+    ranges = [range_of(each, problem.provenance.records) for each in inputs]
+    matters = [i for i, e in enumerate(optimum.elasticities) if not abs(e) < NOTHING]
+    factors = np.array([[ranges[i].low, ranges[i].high] for i in matters]).reshape(-1, 2)
+    factors /= np.array([inputs[i].value for i in matters])[:, None]
+    try:
+        effects = optima(problem, point, [inputs[i].place for i in matters], factors, options) - 1.0
+    except NoDerivative:
+        effects = np.full(factors.shape, math.nan)
+    parameters = []
+    for i, factor, effect in zip(matters, factors, effects, strict=True):
+        slope = float(optimum.elasticities[i])
+        straight = np.where(factor > 0, np.maximum(factor, 1e-300) ** slope - 1.0, -slope)
+        low, high = (float(x) for x in np.where(np.isnan(effect), straight, effect))
+        solved, kinked = not np.isnan(effect).any(), bool(optimum.kinked[i])
+        design = _by_name(optimum, optimum.design_elasticities[i])
+        parameters.append(Parameter(inputs[i], slope, kinked, ranges[i], (low, high), solved, design))
+    idle = tuple(each for i, each in enumerate(inputs) if i not in set(matters))
+    return optimum, tuple(sorted(parameters, key=_order)), idle
+
+
+def _by_name(optimum: OptimumSensitivity, elasticities: np.ndarray) -> dict[str, float]:
+    """Elasticities of the continuous variables by their names."""
+    return dict(zip(optimum.design, map(float, elasticities), strict=True))
+
+
+def _order(each: Parameter) -> tuple[bool, float]:
+    size = each.swing if each.range.stated else abs(each.elasticity)
+    return not each.range.stated, -size if math.isfinite(size) else 0.0
+
+
+def _budgets(
+    solution: Solution, optimum: OptimumSensitivity | None, at_design: Elasticities
+) -> tuple[BudgetPrice, ...]:
+    """Prices of budgets: of the convex programme, or of the answer where that cannot be read."""
+    prices, objective = [], optimum.objective if optimum else solution.objective
+    for i, each in enumerate(solution.problem.budgets):
+        used, unit = at_design.metrics[each.metric.name], each.metric.unit
+        elasticity = optimum.budgets[each.name] if optimum else -solution.budgets[i].elasticity
+        design = _by_name(optimum, optimum.design_by_budget[i]) if optimum else {}
+        price = -elasticity * objective / each.limit
+        prices.append(BudgetPrice(each.name, used, each.limit, unit, elasticity, price, design))
+    return tuple(prices)

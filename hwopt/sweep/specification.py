@@ -1,0 +1,434 @@
+"""What a sweep is asked: question, choices, variants, metrics. As plain text in a store, so that it can be run again."""
+
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+import hwopt
+from hwopt import escape
+from hwopt.arguments import boxes_of, check_question, names_of, number_of
+from hwopt.design.choices import combinations
+from hwopt.design.lattices import without_lattice
+from hwopt.design.metrics import Metric, metric_of
+from hwopt.design.problem import Problem
+from hwopt.design.template_inputs import Input, template_inputs
+from hwopt.design.variables import Variable
+from hwopt.errors import UserError, suggest
+from hwopt.model.estimate import report_type
+from hwopt.model.report import ServingReport, TrainingReport
+from hwopt.solver.options import SEARCH, SearchOptions
+from hwopt.sweep.evaluator import chunk_of, memory_of, tile_of
+from hwopt.sweep.program import SweepProgram
+from hwopt.sweep.program_cache import program_of
+from hwopt.sweep.samplers import DesignTable, Grid, LatinHypercube, Sampler, Sobol
+from hwopt.sweep.space import Space
+from hwopt.sweep.strata import Strata
+from hwopt.sweep.stratified import GROUP, StratifiedSobol, interleaved_strata
+from hwopt.sweep.user_points import checked_levels, table_columns
+
+METHODS = ("sobol", "lhs", "grid", "table")
+
+DTYPES = ("float32", "float64")
+
+SAMPLINGS = ("importance", "plain")
+
+_TURNS = 1 << 16
+"""Groups after which the turns of the levels begin again."""
+
+_USUAL: dict[type, tuple[str, ...]] = {
+    TrainingReport: (
+        "run_cost_usd", "run_time_s", "capex_usd", "peak_power_w", "step_time_s", "mfu", "memory_per_chip_bytes", "goodput",
+        "energy_per_token_j", "cost_per_token_usd",
+    ),
+    ServingReport: (
+        "cost_per_token_usd", "time_per_output_token_s", "time_to_first_token_s", "capex_usd", "peak_power_w", "tokens_per_s",
+        "users", "memory_per_chip_bytes", "energy_per_token_j", "mfu",
+    ),
+}  # fmt: skip
+"""Metrics of every sweep, besides the objective and what budgets limit, by what a workload reports."""
+
+_FRONTS = ("run_time_s", "run_cost_usd", "time_per_output_token_s", "cost_per_token_usd", "capex_usd")
+"""Metrics of a front beside the objective, the first that is another."""
+
+_MAPS = ("chips", "scale_up_bandwidth_bytes_per_s", "hbm_bandwidth_bytes_per_s")
+"""Variables of the bottleneck map, the first two that vary, before any other."""
+
+_DECIDING = (
+    "method", "sampling", "samples", "seed", "grid", "bounds", "freeze", "within", "pareto", "map", "gradients", "rows", "dtype",
+    "block", "tile", "chunk", "platform",
+)  # fmt: skip
+"""Attributes that a sweep's document holds as they are."""
+
+BLOCK = 1 << 19
+"""Variants of a block with rows: what a killed sweep loses at most."""
+
+REDUCED_BLOCK = {"cpu": 1 << 22, "gpu": 1 << 26}
+"""Variants of a block without rows, by backend: a part of a second."""
+
+MOST_ROWS = 1 << 24
+"""Variants up to which rows are kept unless asked otherwise: about 2 GB."""
+
+MOST_CASES = 100
+"""Combinations of choices: a case is a byte in the store."""
+
+
+class KnownOptimum(NamedTuple):
+    """The answer of `optimize` to a question, and its proof."""
+
+    design: dict[str, float]
+    objective: float
+    lower_bound: float  # NaN where nothing is proved
+    feasible: bool
+
+
+@dataclass(frozen=True)
+class SweepCase:
+    """One combination of choices."""
+
+    chosen: tuple[tuple[str, str], ...]
+    problem: Problem
+    optimum: KnownOptimum | None = None  # around which it is sampled
+
+    @property
+    def name(self) -> str:
+        return escape.line(",".join(f"{field}={value}" for field, value in self.chosen)) or "all"
+
+
+class Specification:
+    """A sweep, checked and complete.
+
+    **Arguments:** as of `hwopt.sweep`; `optima`: the solver of a question, where only the neighbourhood of its optimum is
+    sampled (`within`).
+
+    **Raises:** `UserError` for whatever cannot be meant.
+    """
+
+    def __init__(
+        self,
+        objective: Any,
+        samples: int | None = None,
+        *,
+        method: str | None = None,
+        sampling: str | None = None,
+        seed: int = 0,
+        grid: Mapping[str, Sequence[float]] | None = None,
+        table: str | Path | Mapping[str, Sequence[float]] | None = None,
+        choices: Mapping[str, Sequence[str]] | None = None,
+        bounds: Mapping[str, tuple[float, float]] | None = None,
+        freeze: Sequence[str] = (),
+        within: float | None = None,
+        optima: Callable[[str, Problem], KnownOptimum] | None = None,
+        metrics: Sequence[str] = (),
+        pareto: Sequence[str] | None = None,
+        map_of: Sequence[str] | None = None,
+        gradients: Sequence[str] | bool = (),
+        rows: bool | None = None,
+        dtype: str = "float32",
+        block: int | None = None,
+        options: SearchOptions = SEARCH,
+    ):
+        self.options = options
+        check_question(objective, "sweep")
+        self.objective, self.bounds, self.freeze = objective, boxes_of(bounds or {}), names_of("freeze", freeze)
+        metrics = names_of("metrics", metrics)
+        for what, asked in (("grid", grid), ("choices", choices)):
+            if asked is not None and not isinstance(asked, Mapping):
+                raise UserError(f"{what}: pass a dictionary, such as {{'chip': ['h100-sxm', 'b200']}}, not {asked!r}")
+        if method is None:
+            method = "table" if table is not None else "grid" if grid else "sobol"
+        self.method, self.dtype = _one_of("method", method, METHODS), _one_of("dtype", dtype, DTYPES)
+        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+            raise UserError(f"seed {seed!r}: must be an integer of 0 or more")
+        self.seed = int(seed)
+        if (method == "grid") != bool(grid) or (method == "table") != (table is not None):
+            raise UserError(f"method {method}: a grid needs levels, a table its columns, and other methods neither")
+        if within is not None and not 1.0 < number_of("within", within) < math.inf:
+            raise UserError(f"within {within}: a ratio above 1, such as 1.1 for 10 % to both sides of the optimum")
+        if within is not None and method in ("grid", "table"):
+            raise UserError(f"within {within}: a {method} says itself where it looks")
+        self.within = float(within or 0.0)
+        self.cases = _cases(objective, choices or {}, self.bounds, self.freeze)
+        if within is not None and optima is not None:
+            self.cases = tuple(_near(case, optima(case.name, case.problem), within) for case in self.cases)
+        self.metrics = _metrics(self.problem, metrics)
+        self.grid = {name: checked_levels(name, x) for name, x in (grid or {}).items()}
+        self.table = table_columns(table) if table is not None else {}
+        spaces = [Space(case.problem) for case in self.cases]
+        spaces[0].completed(self.columns)  # refuses unknown names
+        if self.columns:
+            sizes = [len(x) for x in self.columns.values()]
+            count = math.prod(sizes) if self.grid else sizes[0]
+            if samples not in (None, count):
+                raise UserError(f"samples {samples}: the {method} has {count:,} variants; leave samples out")
+            samples = count
+        self.samples = _count("samples", samples)
+        self.rows = self.samples * len(self.cases) <= MOST_ROWS if rows is None else bool(rows)
+        self.sampling = self._sampling(
+            None if sampling is None else _one_of("sampling", sampling, SAMPLINGS), spaces[0]
+        )
+        self.platform = jax.default_backend()
+        memory_bytes = min(map(memory_of, jax.local_devices()))
+        self.tile = tile_of(self.platform, memory_bytes, np.dtype(dtype).itemsize)
+        self.chunk = chunk_of(self.platform, self.tile)
+        reduced = REDUCED_BLOCK.get(self.platform, REDUCED_BLOCK["gpu"])
+        usual = min(BLOCK if self.rows else reduced, self.samples)
+        self.block = self.tile * math.ceil((usual if block is None else _count("block", block)) / self.tile)
+        self.pareto = _pareto([each.name for each in self.metrics], pareto)
+        self.map = _map(spaces, self.columns, map_of)
+        self.gradients = tuple(spaces[0].coordinates) if gradients is True else names_of("gradients", gradients or ())
+        if self.gradients:
+            if not self.rows:
+                raise UserError(
+                    f"gradients: they are kept for every variant, and of {samples:,} no rows are kept: ask for rows too"
+                )
+            for case in range(len(self.cases)):
+                self.inputs(case)  # refuses unknown names before anything is computed
+
+    def _sampling(self, asked: str | None, space: Space) -> str:
+        """As asked, else importance where it can be; `why_plain` says what stands in its way."""
+        self.why_plain = why = self._unfocused(space)
+        if asked == "importance" and why:
+            raise UserError(f"sampling importance: {why}; leave it out")
+        if asked is None and not why and self.samples < self.options.sweep.least_samples:
+            self.why_plain = f"fewer than {self.options.sweep.least_samples:,}"
+        elif asked == "plain":
+            self.why_plain = "as asked"
+        return "plain" if self.why_plain else "importance"
+
+    def _unfocused(self, space: Space) -> str:
+        """Why only the whole space can be drawn from; empty where good designs can be looked for first."""
+        if self.method in ("grid", "table"):
+            return f"a {self.method} says itself where it looks"
+        if self.method != "sobol":
+            return "a Latin hypercube is of the whole space"
+        if len(self.cases) > 1:
+            return "choices are swept, each over its whole space"
+        if self.within:
+            return "the neighbourhood of the optimum is sampled alone"
+        if not space.coordinates:
+            return "nothing varies"
+        return without_lattice(self.problem)
+
+    @property
+    def focuses(self) -> bool:
+        """Whether variants are drawn from levels too."""
+        return self.sampling == "importance"
+
+    @property
+    def problem(self) -> Problem:
+        """The question of the first case: all ask the same of other machines."""
+        return self.cases[0].problem
+
+    @property
+    def columns(self) -> Mapping[str, Sequence[float]]:
+        """What the user says of variables: levels of a grid, columns of a table."""
+        return self.grid or self.table
+
+    @cached_property
+    def programs(self) -> tuple[SweepProgram, ...]:
+        programs = (SweepProgram(case.problem, self.metrics, self.pareto, self.constraints) for case in self.cases)
+        return tuple(program_of(each, self.dtype) for each in programs)
+
+    def sampler(self, case: int) -> Sampler:
+        """The sequence of variants of a case: the same points of the unit cube for all cases."""
+        space = self.programs[case].space
+        if self.focuses:
+            return self.focused(Strata.plain(space.coordinates))
+        if self.method == "sobol":
+            return Sobol(space.coordinates, self.samples, self.seed)
+        if self.method == "lhs":
+            return LatinHypercube(space.coordinates, self.samples, self.seed)
+        columns = {name: np.atleast_1d(x) for name, x in space.completed(self.columns).items()}
+        if self.method == "grid":
+            return Grid(columns)
+        return DesignTable({name: np.broadcast_to(x, self.samples) for name, x in columns.items()})
+
+    def focused(self, levels: Strata) -> StratifiedSobol:
+        """The sequence of variants of a sweep that looks more closely at some levels."""
+        base = Sobol(levels.names, self.samples, self.seed)
+        inner, plain = len(levels) - 1, self.options.sweep.plain_share
+        shares = np.array([plain, *[(1.0 - plain) / inner] * inner]) if inner else np.ones(1)
+        groups = min(math.ceil(self.samples / GROUP), _TURNS)
+        return StratifiedSobol(base, levels.ends, levels, interleaved_strata(shares, groups, self.seed))
+
+    def inputs(self, case: int) -> tuple[str | Input, ...]:
+        """What the objective is differentiated by, in the order of `gradients`."""
+        own = self.programs[case].space.variables
+        others: dict[str, Input] = {}
+        if set(self.gradients) - set(own):
+            others = {each.name: each for each in template_inputs(self.cases[case].problem)}
+        for name in self.gradients:
+            if name not in own and name not in others:
+                raise UserError(f"gradients: '{name}' is no variable and no input: {suggest(name, [*own, *others])}")
+        return tuple(name if name in own else others[name] for name in self.gradients)
+
+    @cached_property
+    def variables(self) -> dict[str, Variable]:
+        """Variables of all cases, by name."""
+        return {name: each for program in self.programs for name, each in program.space.variables.items()}
+
+    @cached_property
+    def constraints(self) -> tuple[str, ...]:
+        """Constraints of all cases; a number in the store is a place in this list."""
+        return tuple(dict.fromkeys(n for case in self.cases for n in SweepProgram(case.problem, ()).constraints))
+
+    @property
+    def blocks_per_case(self) -> int:
+        return math.ceil(self.samples / self.block)
+
+    @property
+    def blocks(self) -> int:
+        return len(self.cases) * self.blocks_per_case
+
+    def place(self, block: int) -> tuple[int, int, int]:
+        """Case, first variant, and number of variants of a block."""
+        case, number = divmod(block, self.blocks_per_case)
+        first = number * self.block
+        return case, first, min(self.block, self.samples - first)
+
+    def document(self) -> dict[str, Any]:
+        """Everything that decides the numbers, as plain data."""
+        fields = dataclasses.asdict(self.objective) if dataclasses.is_dataclass(self.objective) else {}  # pyright: ignore
+        chosen = [dict(case.chosen) for case in self.cases]
+        usual = {} if self.options == SEARCH else {"options": dataclasses.asdict(self.options)}
+        return (
+            {name: getattr(self, name) for name in _DECIDING}
+            | usual
+            | {
+                "objective": self.problem.name,
+                "fields": {name: x for name, x in fields.items() if x != math.inf},  # a budget that is not asked for
+                "choices": {field: list(dict.fromkeys(each[field] for each in chosen)) for field in chosen[0]},
+                "table": _digest(self.table),
+                "metrics": [each.name for each in self.metrics],
+                "question": _digest({case.name: _numbers(case.problem) for case in self.cases}),
+            }
+        )
+
+    @staticmethod
+    def versions() -> dict[str, str]:
+        return {"hwopt": hwopt.__version__, "jax": jax.__version__, "numpy": np.__version__}
+
+
+def _numbers(problem: Problem) -> list[float]:
+    """Every number of a question: files of one's own may change between two runs."""
+    numbers = [float(x) for leaf in jax.tree.leaves(problem.template) for x in np.ravel(leaf)]
+    boxes = [x for each in problem.variables for x in (each.lower, each.upper)]
+    return [*numbers, *boxes, *(each.limit for each in problem.budgets)]
+
+
+def _digest(columns: Mapping[str, Sequence[float]]) -> str:
+    if not columns:
+        return ""
+    digest = hashlib.sha256()
+    for name, column in columns.items():
+        digest.update(name.encode())
+        digest.update(np.asarray(column, np.float64).tobytes())
+    return digest.hexdigest()
+
+
+def _count(what: str, value: Any) -> int:
+    """An integer of 1 or more."""
+    try:
+        if not isinstance(value, bool) and value == int(value) and value >= 1:
+            return int(value)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise UserError(f"{what} {value}: how many variants, an integer of 1 or more")
+
+
+def _one_of(what: str, name: Any, known: Sequence[str]) -> str:
+    if not isinstance(name, str):
+        raise UserError(f"{what} {name!r}: must be text, one of {', '.join(known)}")
+    if name not in known:
+        raise UserError(f"{what} '{name}': {suggest(name, known)}")
+    return name
+
+
+def usual_metrics(problem: Problem) -> tuple[str, ...]:
+    """Metrics of every sweep of a question, besides the objective and what budgets limit.
+
+    **Raises:** `UserError` for a question about two machines.
+    """
+    kind = report_type(problem.template.workload)
+    if kind not in _USUAL:
+        raise UserError(
+            f"sweep: '{problem.name}' has two machines, a sweep one: ask about training or about serving alone"
+        )
+    return _USUAL[kind]
+
+
+def _metrics(problem: Problem, asked: Sequence[str]) -> tuple[Metric, ...]:
+    """The objective, what budgets limit, and the metrics that are asked for, else the usual ones."""
+    usual = usual_metrics(problem)
+    own = {each.name: each for each in (problem.objective, *(budget.metric for budget in problem.budgets))}
+    names = dict.fromkeys([*own, *(asked or usual)])
+    return tuple(own.get(name) or metric_of(name, problem.template.workload) for name in names)
+
+
+def _cases(
+    objective: Any,
+    choices: Mapping[str, Sequence[str]],
+    bounds: Mapping[str, tuple[float, float]],
+    freeze: Sequence[str],
+) -> tuple[SweepCase, ...]:
+    return tuple(
+        SweepCase(each.chosen, each.objective.problem().continuous.frozen(freeze).narrowed(bounds))
+        for each in combinations(objective, choices, MOST_CASES)
+    )
+
+
+def _near(case: SweepCase, optimum: KnownOptimum, within: float) -> SweepCase:
+    """A case in a box around its optimum, clipped to the box it has."""
+    boxes = {}
+    for each in case.problem.variables:
+        if each.name in optimum.design:
+            value = min(max(optimum.design[each.name], each.lower), each.upper)
+            boxes[each.name] = max(each.lower, value / within), min(each.upper, value * within)
+    return dataclasses.replace(case, problem=case.problem.narrowed(boxes), optimum=optimum)
+
+
+def _pareto(metrics: Sequence[str], asked: Sequence[str] | None) -> tuple[str, ...]:
+    """Metrics of the front: as asked, else the objective, which is the first metric, against time or cost."""
+    if asked is not None:
+        for name in names_of("pareto", asked):
+            _one_of("pareto: metric", name, metrics)
+        if len(set(asked)) < len(asked) or len(asked) == 1:
+            raise UserError(f"pareto {','.join(asked)}: two or more different metrics, all minimised")
+        return tuple(asked)
+    other = next((name for name in _FRONTS if name in metrics[1:]), "")
+    return (metrics[0], other) if other else ()
+
+
+def _map(spaces: Sequence[Space], columns: Mapping[str, Any], asked: Sequence[str] | None) -> tuple[str, ...]:
+    """Variables of the bottleneck map, x and y, which all cases have; none where fewer than two vary."""
+    free = [name for name, x in columns.items() if len(set(np.ravel(x))) > 1] if columns else spaces[0].coordinates
+    free = [name for name in free if all(name in space.variables for space in spaces)]
+    if asked is not None:
+        asked = names_of("map", asked)
+        if len(asked) != 2 or asked[0] == asked[1]:
+            raise UserError(f"map {','.join(asked)}: two different variables, x and y")
+        return tuple(_one_of("map: variable", name, free) for name in asked)
+    usual = dict.fromkeys([*(name for name in _MAPS if name in free), *free])
+    return tuple(usual)[:2] if len(usual) > 1 else ()
+
+
+def canonical(document: Mapping[str, Any]) -> str:
+    """A document as JSON, the same for equal ones; what is not finite is null."""
+    return json.dumps(_strict(document), sort_keys=True, allow_nan=False)
+
+
+def _strict(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(name): _strict(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_strict(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
