@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from hwopt.analysis.sensitivity import Sensitivity as Sensitivity
     from hwopt.analysis.sensitivity import elasticities as elasticities
     from hwopt.analysis.sensitivity import sensitivity as sensitivity
+    from hwopt.calibration.fit import calibrate as calibrate
+    from hwopt.calibration.fit.options import FitOptions as FitOptions
+    from hwopt.calibration.validation import validate as validate
     from hwopt.design.problem import Problem as Problem
     from hwopt.errors import UserError as UserError
-    from hwopt.evidence.calibration import calibrate as calibrate
-    from hwopt.evidence.calibration.options import FitOptions as FitOptions
-    from hwopt.evidence.validation import validate as validate
     from hwopt.model.estimate import estimate as estimate
     from hwopt.model.report import Report as Report
     from hwopt.model.report import ServingReport as ServingReport
@@ -69,7 +69,7 @@ _WHERE = {
     "Check": "hwopt.analysis.claim_check",
     "ConfidenceOptions": "hwopt.solver.options",
     "ElasticOptions": "hwopt.solver.options",
-    "FitOptions": "hwopt.evidence.calibration.options",
+    "FitOptions": "hwopt.calibration.fit.options",
     "FleetOptions": "hwopt.solver.options",
     "HeuristicOptions": "hwopt.solver.options",
     "InteriorPointOptions": "hwopt.solver.options",
@@ -95,7 +95,7 @@ _WHERE = {
     "TreeOptions": "hwopt.solver.options",
     "UserError": "hwopt.errors",
     "best_plan": "hwopt.planning.plan_search",
-    "calibrate": "hwopt.evidence.calibration",
+    "calibrate": "hwopt.calibration.fit",
     "catalog": "hwopt",
     "check": "hwopt.analysis.claim_check",
     "compare": "hwopt.analysis.comparison",
@@ -114,7 +114,7 @@ _WHERE = {
     "scale": "hwopt.analysis.scaling",
     "sensitivity": "hwopt.analysis.sensitivity",
     "sweep": "hwopt.sweep",
-    "validate": "hwopt.evidence.validation",
+    "validate": "hwopt.calibration.validation",
     "walls": "hwopt.analysis.binding_budgets",
 }
 

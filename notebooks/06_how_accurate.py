@@ -27,7 +27,7 @@ import numpy as np
 from IPython.display import Image
 
 import hwopt
-from hwopt.evidence.protocol import locked
+from hwopt.calibration.holdout import in_test_set
 from hwopt.plot.accuracy import plot_accuracy
 
 FAST = bool(os.environ.get("HWOPT_FAST"))  # the runs of a few sources instead of all
@@ -68,7 +68,7 @@ else:
 
 # %%
 FEW = ("Korthikanti", "Megatron-Core r0.8.0 README (", "Nemotron-4")  # small
-measured = runs_of(lambda source: source.startswith(FEW) if FAST else not locked(source), "open.csv")
+measured = runs_of(lambda source: source.startswith(FEW) if FAST else not in_test_set(source), "open.csv")
 
 # %% [markdown]
 # ## Every row is scored, or skipped with a reason

@@ -7,7 +7,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from hwopt.evidence.validation import validate
+from hwopt.calibration.validation import validate
 
 RUNS = files("hwopt") / "data" / "runs"
 

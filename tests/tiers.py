@@ -38,7 +38,7 @@ TESTS_OF = {
     "hwopt/design": SOLVER,
     "hwopt/solver": SOLVER,
     "hwopt/analysis": ("tests/unit/study", "tests/property/test_sweeps.py"),
-    "hwopt/evidence": ("tests/unit/evidence", "tests/validation", "tests/results"),
+    "hwopt/calibration": ("tests/unit/evidence", "tests/validation", "tests/results"),
     "hwopt/report": SCREENS,
     "hwopt/plot": SCREENS,
     "hwopt/cli": SCREENS,

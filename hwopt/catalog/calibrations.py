@@ -40,7 +40,7 @@ class Calibration:
     shifts: np.ndarray = field(default_factory=lambda: np.zeros(0))
     sd: np.ndarray = field(default_factory=lambda: np.zeros(0))  # posterior
     left_out: Mapping[str, np.ndarray] = field(default_factory=dict)  # source of runs -> shifts fitted without it
-    intervals: Mapping[str, float] = field(default_factory=dict)  # term -> coefficient (`hwopt.evidence.intervals`)
+    intervals: Mapping[str, float] = field(default_factory=dict)  # term -> coefficient (`hwopt.calibration.intervals`)
     note: str = ""
     runs: int = 0
     own: Mapping[str, Mapping[str, float]] = field(

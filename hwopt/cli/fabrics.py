@@ -46,8 +46,8 @@ def answer(options: argparse.Namespace) -> "Answer":
         )
     from hwopt import catalog
     from hwopt.analysis.fabrics import fabrics, jitter_levels
+    from hwopt.calibration.intervals import PredictionContext
     from hwopt.cli.work import work_of
-    from hwopt.evidence.intervals import Circumstances
     from hwopt.report.fabrics import fabrics_answer
 
     asked = copy.copy(options)
@@ -62,7 +62,7 @@ def answer(options: argparse.Namespace) -> "Answer":
     uneven = jitter_levels(options.operation or "production", options.spread, options.tail_s)
     found = fabrics(work.workload, _machines(options, work), uneven, held)
     around = {
-        each.name: work.measured(Circumstances(float(each.reports[1].mfu), options.chips)) for each in found.trained
+        each.name: work.measured(PredictionContext(float(each.reports[1].mfu), options.chips)) for each in found.trained
     }
     title = f"{catalog.named(options.workload)} on {options.chips:,} x {options.chip}, {options.precision}, site {options.site}"
     title = escape.line(title + work.operated)

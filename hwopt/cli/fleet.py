@@ -193,11 +193,11 @@ def _group(work: Any, stated: dict[str, Any]) -> Any:
 
 def interval(works: list[Any], study: Any) -> Any:
     """The wider of the groups' intervals: each was measured alone, and all wait for the slowest."""
-    from hwopt.evidence.intervals import Circumstances
+    from hwopt.calibration.intervals import PredictionContext
 
     by_chip = {escape.line(work.options.chip): work for work in works}
     found = [
-        by_chip[group.name].measured(Circumstances(float(each.mfu), float(group.cluster.chips)))
+        by_chip[group.name].measured(PredictionContext(float(each.mfu), float(group.cluster.chips)))
         for each, group in zip(study.whole.report.groups, study.whole.groups, strict=True)
     ]
     return max(found, key=lambda each: each.time) if all(found) else None

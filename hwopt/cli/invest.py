@@ -33,7 +33,7 @@ def answer(options: argparse.Namespace) -> "Answer":
     objective = asked_objective(options)
     check_choices(options)
     from hwopt.analysis.marginal_value import invest
-    from hwopt.evidence.intervals import question_interval
+    from hwopt.calibration.intervals import question_interval
     from hwopt.report.invest import invest_answer
 
     found = invest(

@@ -38,7 +38,7 @@ def validate(options: argparse.Namespace) -> int:
         return _say_columns(options)
     _need_file(options)
     figure = figure_path(options)
-    from hwopt.evidence import validation
+    from hwopt.calibration import validation
 
     result = validation.validate(options.file, constants=options.constants, progress=is_watched(options))
     if figure is not None:
@@ -59,7 +59,7 @@ def _need_file(options: argparse.Namespace) -> None:
 
 def _say_columns(options: argparse.Namespace) -> int:
     """What a file of measured runs may hold: documentation, or its first line."""
-    from hwopt.evidence.columns import MeasuredRun, columns_of, columns_text, essential
+    from hwopt.calibration.measured.columns import MeasuredRun, columns_of, columns_text, essential
 
     first = essential(MeasuredRun)
     names = [*first, *(name for name in columns_of(MeasuredRun) if name not in first)]
@@ -71,10 +71,10 @@ def _say_columns(options: argparse.Namespace) -> int:
 def calibrate(options: argparse.Namespace) -> int:
     """Fit, and return the exit code."""
     _need_file(options)
-    from hwopt.evidence import calibration
+    from hwopt.calibration import fit
 
-    result = calibration.calibrate(
+    result = fit.calibrate(
         options.file, options.out, only=options.only, constants=options.constants, progress=is_watched(options)
     )
-    show(options, lambda: result, lambda: calibration.screen(result))
+    show(options, lambda: result, lambda: fit.screen(result))
     return 0

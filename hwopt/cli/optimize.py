@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     path = page_path(options)
     _check_export(options, objective)
     from hwopt.analysis.integrality_gap import LOOKED_AT, alternatives, integrality_gap
-    from hwopt.evidence.intervals import question_interval
+    from hwopt.calibration.intervals import question_interval
     from hwopt.report.documents import solution_document
     from hwopt.report.screens import solution_screen
     from hwopt.solver.deadline import Deadline
@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
 
     if options.vary:
         from hwopt.analysis.chance_constraints.value_of_information import varied_factors
-        from hwopt.evidence.intervals import Interval
+        from hwopt.calibration.intervals import Interval
 
         asked = objective.problem()
         varied_factors(asked if options.regime == "certified" else asked.continuous, options.vary, Interval(time=1.0))

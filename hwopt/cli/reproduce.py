@@ -93,8 +93,8 @@ def _point_of_optimum(stated: Mapping[str, Any]) -> tuple[dict[str, str], dict[s
 def _optimum(
     asked: argparse.Namespace, chosen: Mapping[str, str], designs: Mapping[str, dict[str, Any]]
 ) -> tuple[dict[str, Any], Callable[[], str], bool]:
+    from hwopt.calibration.intervals import question_interval
     from hwopt.design.portfolio import listed
-    from hwopt.evidence.intervals import question_interval
     from hwopt.report.documents import solution_document
     from hwopt.report.portfolio import portfolio_document, portfolio_screen
     from hwopt.report.screens import solution_screen

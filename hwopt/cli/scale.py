@@ -42,8 +42,8 @@ def answer(options: argparse.Namespace) -> "Answer":
     """Return the answer."""
     from hwopt import catalog
     from hwopt.analysis.scaling import scale
+    from hwopt.calibration.intervals import PredictionContext
     from hwopt.cli.work import work_of
-    from hwopt.evidence.intervals import Circumstances
     from hwopt.report.scaling import scaling_answer
 
     asked = copy.copy(options)
@@ -60,7 +60,9 @@ def answer(options: argparse.Namespace) -> "Answer":
         most_dearer=options.most_dearer,
         common={name: number(f"--hold {name}", value, least=0.0) for name, value in common.items()},
     )
-    around = {each.chips: work.measured(Circumstances(float(each.report.mfu), each.chips)) for each in found.trained}
+    around = {
+        each.chips: work.measured(PredictionContext(float(each.report.mfu), each.chips)) for each in found.trained
+    }
     title = escape.line(
         f"{catalog.named(options.workload)} on {options.chips[0]:,} to {options.chips[-1]:,} x {options.chip}, "
         f"{options.precision}, site {options.site}{work.operated}"

@@ -12,11 +12,11 @@ from functools import partial
 from typing import Any
 
 from hwopt import catalog, escape
+from hwopt.calibration.intervals import Interval, PredictionContext, machine_interval, widest
 from hwopt.cli.cluster_flags import MACHINE, REQUESTS, RUN, TRAINING
 from hwopt.cli.flags import Flag, foreign
 from hwopt.design.provenance import Provenance
 from hwopt.errors import UserError
-from hwopt.evidence.intervals import Circumstances, Interval, machine_interval, widest
 from hwopt.plan import Disaggregated
 from hwopt.report.service import requests_line, service_document
 from hwopt.workload.operators import Operators
@@ -36,7 +36,7 @@ class Work:
     workload: Any
     plan: Callable[[], Any]  # of the flags; None where the best one is to be searched
     stack: str | None  # where no flag names one; None for the chip's own
-    measured: Callable[[Circumstances], Interval | None]  # how far a measured cluster may lie from a prediction
+    measured: Callable[[PredictionContext], Interval | None]  # how far a measured cluster may lie from a prediction
     requests: dict[str, Any]  # what is asked besides workload and cluster, as JSON
     words: str  # and in words
 
@@ -102,8 +102,8 @@ class Work:
     def interval(self, report: Any, plan: Any) -> Interval | None:
         """The interval of a prediction; None for disaggregated plans on one kind of chip: none was measured."""
         if len(self.kinds) > 1:
-            return widest([each.measured(Circumstances()) for each in self.kinds.values()])
-        return None if plan.disaggregated else self.measured(Circumstances(float(report.mfu), self.options.chips))
+            return widest([each.measured(PredictionContext()) for each in self.kinds.values()])
+        return None if plan.disaggregated else self.measured(PredictionContext(float(report.mfu), self.options.chips))
 
     @property
     def document(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from hwopt.analysis.chance_constraints.value_of_information import Regret
 from hwopt.analysis.integrality_gap import AnswerAlternative, IntegralityGap
-from hwopt.evidence.intervals import Interval
+from hwopt.calibration.intervals import Interval
 from hwopt.model.report import Report, TrainingReport, TrainServeReport, outputs
 from hwopt.report.bill import bill_document
 from hwopt.report.budget_prices import one_sided_document, status_of

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hwopt.analysis.fabrics import FabricCase, Fabrics, JitterLevel
-from hwopt.evidence.intervals import Interval
+from hwopt.calibration.intervals import Interval
 from hwopt.report.answer import Answer, Lines, Named, Section, Sentences, Table
 from hwopt.report.layout import MODEL_ONLY
 from hwopt.report.parts import number

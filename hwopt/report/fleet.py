@@ -15,7 +15,7 @@ from hwopt.analysis.fleet.data_parallel import (
     fleet_scope,
     group_rows,
 )
-from hwopt.evidence.intervals import Interval
+from hwopt.calibration.intervals import Interval
 from hwopt.model.fleet.data_parallel import FleetReport
 from hwopt.model.report import outputs, over_words
 from hwopt.report.answer import Answer, Facts, Lines, Outline, Section, Sentences, Table

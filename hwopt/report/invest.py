@@ -7,7 +7,7 @@ from typing import Any
 
 from hwopt.analysis.marginal_value import MarginalValue, MarginalValues, ReoptimizedValue
 from hwopt.analysis.sensitivity.ranges import UNSTATED_K
-from hwopt.evidence.intervals import Interval
+from hwopt.calibration.intervals import Interval
 from hwopt.report.answer import Answer, Lines, Part, Section, Sentences
 from hwopt.report.customary import amount, one_more, shown, words
 from hwopt.report.layout import MODEL_ONLY, budget_words

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import singledispatch
 from typing import Any, NamedTuple
 
-from hwopt.evidence.intervals import Interval
+from hwopt.calibration.intervals import Interval
 from hwopt.model.report import Report, ServingReport, TrainingReport, over_words
 from hwopt.report.layout import fact, heading, part_lines
 from hwopt.report.parts import breakdown_shares, shares

@@ -4,7 +4,7 @@ import math
 from functools import singledispatch
 from typing import Any
 
-from hwopt.evidence.intervals import Interval
+from hwopt.calibration.intervals import Interval
 from hwopt.model.report import ServingReport, TrainingReport
 from hwopt.planning.plan_table import PlanCandidate, PlanSearch
 from hwopt.report.documents import report_document

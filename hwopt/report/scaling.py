@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Any
 
 from hwopt.analysis.scaling import Scaling, ScalingPoint, ScalingStep
-from hwopt.evidence.intervals import Interval
+from hwopt.calibration.intervals import Interval
 from hwopt.report.answer import Answer, Lines, Named, OnPage, Section, Sentences, Table
 from hwopt.report.layout import MODEL_ONLY
 from hwopt.report.page import pieces, points

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from hwopt.evidence.intervals import Interval
+from hwopt.calibration.intervals import Interval
 from hwopt.planning.plan_table import PlanSearch, PrefillDecodeSplit
 from hwopt.report.layout import heading, wrapped
 from hwopt.report.parts import number

@@ -22,14 +22,14 @@ from typing import Any
 import numpy as np
 
 from hwopt import catalog
+from hwopt.calibration.fit.calibrate import one_scale
+from hwopt.calibration.fit.observations import Observations, complete
+from hwopt.calibration.fit.published import RUNS, PublishedFit, fit_published, save, scored_literature, study_weights
+from hwopt.calibration.holdout import study_of
+from hwopt.calibration.intervals import TERMS
+from hwopt.calibration.measured import peak_memory
+from hwopt.calibration.validation.score import Cell, CellErrors, cells_of, fit_baseline, release_spread
 from hwopt.catalog.names import data_root
-from hwopt.evidence import peaks
-from hwopt.evidence.calibration.calibrate import one_scale
-from hwopt.evidence.calibration.observations import Observations, complete
-from hwopt.evidence.calibration.published import RUNS, Evidence, gather, save, scored_literature, study_weights
-from hwopt.evidence.intervals import TERMS
-from hwopt.evidence.protocol import study
-from hwopt.evidence.validation.score import Cell, CellErrors, cells_of, fit_baseline, release_spread
 from hwopt.plot.accuracy import plot_accuracy
 from results.benchmarks import plan_ranking, release
 
@@ -72,7 +72,7 @@ def _row_line(name: str, errors: np.ndarray, asked: str = "") -> str:
     )
 
 
-def accuracy_table(evidence: Evidence) -> str:
+def accuracy_table(evidence: PublishedFit) -> str:
     """The whole table as text."""
     observations, source, fitted = evidence.observations, evidence.by_source, evidence.everything.log_predicted_s
     rows, errors = observations.rows, observations.errors(source)
@@ -170,10 +170,10 @@ def _baseline_lines(observations: Observations) -> list[str]:
     ]
 
 
-def _one_scale_errors(evidence: Evidence, of: np.ndarray) -> np.ndarray:
+def _one_scale_errors(evidence: PublishedFit, of: np.ndarray) -> np.ndarray:
     """Errors of some rows of one source after one constant, the stack's GEMM efficiency, was fitted to them."""
     own = [row for row, chosen in zip(evidence.observations.rows, of, strict=True) if chosen]
-    return one_scale(own, evidence.observations.scopes, evidence.sources[study(own[0].row.source)].shifts)
+    return one_scale(own, evidence.observations.scopes, evidence.sources[study_of(own[0].row.source)].shifts)
 
 
 def _memory_lines() -> list[str]:
@@ -188,17 +188,17 @@ def _memory_lines() -> list[str]:
     with TemporaryDirectory() as folder:
         names = ("sweep.csv", "failed.csv", "keeping.csv", "printed.csv")
         sweep, failed, keeping, printed = (Path(folder) / name for name in names)
-        peaks.write(peaks.peaks(RUNS / "nanotron.csv"), sweep)
+        peak_memory.write(peak_memory.peaks(RUNS / "nanotron.csv"), sweep)
         tables = RUNS / "nanotron.csv", RUNS / "nanotron_failed.csv"
-        peaks.write(plans := peaks.failures(*tables), failed)
-        peaks.write(peaks.failures(*tables, pipelined_keep=True), keeping)
-        peaks.write(peaks.peaks(RUNS / "train_round2.csv"), printed)
+        peak_memory.write(plans := peak_memory.failures(*tables), failed)
+        peak_memory.write(peak_memory.failures(*tables, pipelined_keep=True), keeping)
+        peak_memory.write(peak_memory.peaks(RUNS / "train_round2.csv"), printed)
         scored = [scored_literature(str(path)) for path in (sweep, printed)]
         ran_too, fits, fit_keeping = (
             fitting(scored[0]),
             *(sum(fitting(scored_literature(str(x)))) for x in (failed, keeping)),
         )
-    mixed = fits + peaks.PIPELINED_KEEP * (fit_keeping - fits)
+    mixed = fits + peak_memory.PIPELINED_KEEP * (fit_keeping - fits)
     for rows in scored:
         for row in rows:
             sources.setdefault(row.row.source, []).append(row.error)
@@ -216,7 +216,7 @@ def _memory_lines() -> list[str]:
     ]
 
 
-def _interval_lines(evidence: Evidence, counting: np.ndarray) -> list[str]:
+def _interval_lines(evidence: PublishedFit, counting: np.ndarray) -> list[str]:
     """Coverage by stratum of intervals whose constants and widths have not seen the study; what widens them."""
     observations, weights = evidence.observations, study_weights(evidence.observations)
     cells = np.zeros(len(counting))
@@ -259,7 +259,7 @@ def _worst_lines(observations: Observations, errors: np.ndarray) -> list[str]:
     ]
 
 
-def _left_out(evidence: Evidence) -> dict[str, Any]:
+def _left_out(evidence: PublishedFit) -> dict[str, Any]:
     """Complete runs of open studies, their study left out, as `validate` tells of rows."""
     observations = evidence.observations
     errors, over = observations.errors(evidence.by_source), observations.over_cells(evidence.by_source)
@@ -277,7 +277,7 @@ def _left_out(evidence: Evidence) -> dict[str, Any]:
     return {"rows": rows, "summary": summary}
 
 
-def _source_lines(evidence: Evidence) -> list[str]:
+def _source_lines(evidence: PublishedFit) -> list[str]:
     """Each source, left out and fitted."""
     observations = evidence.observations
     lines = [f"{'source':52}{'cells':>6}{'rows':>6}{'left out':>10}{'time':>8}{'fitted':>9}{'time':>8}"]
@@ -296,9 +296,9 @@ def _source_lines(evidence: Evidence) -> list[str]:
 
 def main(arguments: Sequence[str]) -> None:
     if arguments != ["--table"]:
-        save(gather(), ROOT / "hwopt" / "data" / "calibrations" / "published.toml")
+        save(fit_published(), ROOT / "hwopt" / "data" / "calibrations" / "published.toml")
         catalog.forget_calibrations()
-    evidence = gather(catalog.calibration())  # what users have: a file holds no level that one study alone knows
+    evidence = fit_published(catalog.calibration())  # what users have: a file holds no level that one study alone knows
     table = accuracy_table(evidence)
     (ROOT / "results" / "reference" / "accuracy.txt").write_text(table, encoding="utf-8")
     plot_accuracy(_left_out(evidence), ROOT / "results" / "figures" / "accuracy.png")

@@ -28,7 +28,7 @@ import numpy as np
 
 import hwopt
 from hwopt import catalog
-from hwopt.evidence.intervals import machine_interval
+from hwopt.calibration.intervals import machine_interval
 from hwopt.plan import Disaggregated
 from results.benchmarks.aiconfigurator_cases import FP8_70B, LOAD, MODELS, SEVEN, SYSTEMS, Case, asked, one, wide
 

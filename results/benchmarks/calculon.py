@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from hwopt.evidence.calibration.observations import complete
-from hwopt.evidence.calibration.published import gather
-from hwopt.evidence.validation.score import Cell, Scored, cells_of
+from hwopt.calibration.fit.observations import complete
+from hwopt.calibration.fit.published import fit_published
+from hwopt.calibration.validation.score import Cell, Scored, cells_of
 from hwopt.workload.training import TrainingRun
 
 OUT = Path(__file__).parents[2] / "results" / "reference" / "calculon.txt"
@@ -170,7 +170,7 @@ def lines_of(compared: Beside, ours: str) -> list[str]:
 
 def table(folder: Path) -> str:
     """The whole table of open runs as text."""
-    evidence = gather()
+    evidence = fit_published()
     observations = evidence.observations
     compared = beside(observations.rows, evidence.by_source - observations.log_measured_s, folder)
     head = f"Open runs that Calculon can express: {compared.rows} in {len(compared.cells)} cells."

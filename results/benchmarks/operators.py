@@ -16,8 +16,8 @@ from statistics import median
 from typing import NamedTuple
 
 from hwopt import catalog
+from hwopt.calibration.intervals import COVERAGE
 from hwopt.catalog.names import find
-from hwopt.evidence.intervals import COVERAGE
 from hwopt.model.estimate import estimate
 from hwopt.trace.cache import evaluate_in_numpy
 from hwopt.workload.transformer import total_parameters

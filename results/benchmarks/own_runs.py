@@ -26,14 +26,14 @@ import numpy as np
 from scipy.optimize import minimize
 
 from hwopt import catalog
-from hwopt.evidence.calibration.fit import fit
-from hwopt.evidence.calibration.observations import Observations, complete, timed_runs
-from hwopt.evidence.calibration.own_runs import own_features, own_prior, own_weights, published_log_width, remaining
-from hwopt.evidence.calibration.published import RUNS, TABLES
-from hwopt.evidence.calibration.widths import beyond, conformal_quantile, weighted_quantile
-from hwopt.evidence.intervals import COVERAGE
-from hwopt.evidence.protocol import locked, study
-from hwopt.evidence.validation.score import Cell, Scored, mark_repeats
+from hwopt.calibration.fit.interval_width import beyond, conformal_quantile, weighted_quantile
+from hwopt.calibration.fit.observations import Observations, complete, timed_runs
+from hwopt.calibration.fit.posterior import fit
+from hwopt.calibration.fit.published import RUNS, TABLES
+from hwopt.calibration.fit.transfer import own_features, own_prior, own_weights, published_log_width, residual_rms
+from hwopt.calibration.holdout import in_test_set, study_of
+from hwopt.calibration.intervals import COVERAGE
+from hwopt.calibration.validation.score import Cell, Scored, mark_repeats
 from hwopt.hardware.calibration import CONSTANTS, OWN, Scopes
 
 FEWEST = 6
@@ -96,12 +96,12 @@ def _words(scored: Scored) -> tuple[str | None, str]:
 
 def sources() -> dict[tuple[str, str, str], list[Scored]]:
     """Runs of open studies that count, by (study, accelerator, stack)."""
-    rows = [row for name in TABLES for row in timed_runs(RUNS / name) if not locked(row.row.source)]
+    rows = [row for name in TABLES for row in timed_runs(RUNS / name) if not in_test_set(row.row.source)]
     mark_repeats(rows)
     groups: dict[tuple[str, str, str], list[Scored]] = defaultdict(list)
     for row in rows:
         if not row.left_out:
-            groups[study(row.row.source), row.accelerator, row.stack].append(row)
+            groups[study_of(row.row.source), row.accelerator, row.stack].append(row)
     return {key: each for key, each in groups.items() if len(each) >= FEWEST}
 
 
@@ -109,7 +109,7 @@ def trials(rows: Sequence[Scored], starts: Sequence[float] = STARTS) -> Iterator
     """Each number of given runs, from each start, for the runs of one source on one machine."""
     base = catalog.calibration()
     assert base is not None
-    source = study(rows[0].row.source)
+    source = study_of(rows[0].row.source)
     own = [(constant.name, OWN) for constant in CONSTANTS if OWN in constant.prior]
     scopes = Scopes((*base.scopes.entries, *own))
     mean, sd = own_prior(base, scopes)
@@ -129,7 +129,7 @@ def trials(rows: Sequence[Scored], starts: Sequence[float] = STARTS) -> Iterator
             log_ratio = posterior.log_predicted_s - observations.log_measured_s
             others = [i for i in range(len(rows)) if i not in set(given)]
             configurations = len({(rows[i].cell, rows[i].row.configuration) for i in given})
-            residual = remaining(log_ratio[given], weights[given])
+            residual = residual_rms(log_ratio[given], weights[given])
             alike = own_features(float(weights[given].sum()), configurations, residual)
             after = observations.circumstances(posterior.log_predicted_s)
             each = [alike | {"published": published_log_width(rows[i], base, after[i], source)} for i in others]

@@ -19,8 +19,8 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from hwopt import catalog
-from hwopt.evidence.validation.score import Scored
-from hwopt.evidence.validation.validate import score
+from hwopt.calibration.validation.score import Scored
+from hwopt.calibration.validation.validate import score
 
 SWEEP = Path(str(files("hwopt") / "data" / "runs" / "nanotron.csv"))
 

@@ -52,7 +52,7 @@ TABLE = (
     Result("reference/questions.json", "python -m results.benchmarks.questions"),
     Result("reference/scaling.txt", "python -m results.benchmarks.scaling"),
     Result("reference/operators.txt", "python -m results.benchmarks.operators"),
-    Result("reference/collectives.txt", "python -m hwopt.evidence.collectives"),
+    Result("reference/collectives.txt", "python -m hwopt.calibration.collectives"),
     Result("reference/chips.txt", "python -m tests.validation.test_chips"),
     Result("reference/cooling.txt", "python -m tests.validation.test_cooling"),
     Result("reference/rents.txt", "python -m tests.validation.test_rents"),

@@ -4,7 +4,7 @@
     CALCULON=path python -m results.benchmarks.release  # the same, with Calculon beside the runs that it can express
     python -m results.benchmarks.release --look   # prints the last release's figures, touches nothing
 
-Nothing else reads runs of locked studies (`hwopt.evidence.protocol`) to choose constants, structure or widths. Who changes the
+Nothing else reads runs of locked studies (`hwopt.calibration.holdout`) to choose constants, structure or widths. Who changes the
 model after a look at the figures of single locked studies has spent the lock: say so in the changelog.
 """
 
@@ -21,12 +21,12 @@ from pathlib import Path
 import numpy as np
 
 from hwopt import catalog
+from hwopt.calibration.fit.observations import complete
+from hwopt.calibration.fit.published import RUNS, TABLES
+from hwopt.calibration.holdout import in_test_set
+from hwopt.calibration.validation.score import Scored, cells_of, fit_baseline, mark_repeats
+from hwopt.calibration.validation.validate import score
 from hwopt.catalog import software_family
-from hwopt.evidence.calibration.observations import complete
-from hwopt.evidence.calibration.published import RUNS, TABLES
-from hwopt.evidence.protocol import locked
-from hwopt.evidence.validation.score import Scored, cells_of, fit_baseline, mark_repeats
-from hwopt.evidence.validation.validate import score
 from hwopt.hardware.calibration import family_of
 from results.benchmarks import calculon
 
@@ -67,7 +67,7 @@ def locked_runs() -> list[Scored]:
     """Complete runs of good quality of the locked studies, predicted with the shipped constants."""
     constants = catalog.calibration()
     rows = [row for name in TABLES for row in score(RUNS / name, constants).scored]
-    rows = [row for row in rows if locked(row.row.source) and not row.metric.memory]
+    rows = [row for row in rows if in_test_set(row.row.source) and not row.metric.memory]
     mark_repeats(rows)
     fit_baseline(rows)
     return [row for row in rows if complete(row) and not row.left_out]

@@ -3,7 +3,7 @@
     python -m results.benchmarks.scaling
 
 Each row is predicted with its published plan by constants that have not seen its source, and `scale` searches every plan for the
-same model, batch, software and machine. Nothing is fitted here. Locked studies are left out (`hwopt.evidence.protocol`).
+same model, batch, software and machine. Nothing is fitted here. Locked studies are left out (`hwopt.calibration.holdout`).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ import numpy as np
 
 import hwopt
 from hwopt import catalog
-from hwopt.evidence.intervals import Circumstances, interval
-from hwopt.evidence.protocol import locked, study
-from hwopt.evidence.validation.join import Case
-from hwopt.evidence.validation.score import Scored
-from hwopt.evidence.validation.validate import score
+from hwopt.calibration.holdout import in_test_set, study_of
+from hwopt.calibration.intervals import PredictionContext, interval
+from hwopt.calibration.validation.join import MeasuredCase
+from hwopt.calibration.validation.score import Scored
+from hwopt.calibration.validation.validate import score
 from hwopt.plan import OFFLOADED
 from hwopt.units import pretty
 
@@ -101,7 +101,7 @@ def _scored(rows: Sequence[dict[str, str]]) -> list[Scored]:
 def series(source: str = "", searched: bool = True) -> dict[Series, list[Point]]:
     """Every series, or those of one `source`, sizes in order; not `searched`: the published plans alone."""
     rows = [row for row in _rows() if source in ("", row["source"])]
-    assert not any(locked(row["source"]) for row in rows)
+    assert not any(in_test_set(row["source"]) for row in rows)
     forms = {tuple(row): [each for each in rows if tuple(each) == tuple(row)] for row in rows}
     grouped: dict[Series, dict[int, Scored]] = {}
     for each in (scored for same in forms.values() for scored in _scored(same)):
@@ -118,7 +118,7 @@ def _points(by: dict[int, Scored], searched: bool) -> list[Point]:
     return [_point(each, cases[chips], best.get(chips)) for chips, each in by.items()]
 
 
-def _best(cases: dict[int, Case]) -> dict[int, Any]:
+def _best(cases: dict[int, MeasuredCase]) -> dict[int, Any]:
     """Report of the best plan of each size that has one: by `scale` where one batch is kept, else size by size."""
     first = next(iter(cases.values())).workload
     same = {float(each.workload.global_batch_sequences) for each in cases.values()} == {
@@ -135,16 +135,16 @@ def _best(cases: dict[int, Case]) -> dict[int, Any]:
     return {chips: each.best.report for chips, each in found.items() if each.feasible}
 
 
-def _point(scored: Scored, case: Case, best: Any) -> Point:
+def _point(scored: Scored, case: MeasuredCase, best: Any) -> Point:
     chips, step = int(scored.row.num_gpus), scored.prediction.step_s
     assert scored.interval is not None
     low, high = sorted(_seconds(scored, end) for end in scored.interval)
     own, around = np.nan, (np.nan, np.nan)
     if best is not None:
         own = float(best.step_time_s)
-        of = Circumstances(float(best.mfu), chips)
+        of = PredictionContext(float(best.mfu), chips)
         within = interval(
-            case.workload, case.architecture, case.stack, catalog.calibration(), study(case.row.source), of
+            case.workload, case.architecture, case.stack, catalog.calibration(), study_of(case.row.source), of
         )
         assert within is not None
         around = within.times(own)

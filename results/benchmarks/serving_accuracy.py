@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hwopt import catalog
+from hwopt.calibration.validation.score import GROUPS, Scored, by_group, mark_repeats
+from hwopt.calibration.validation.validate import score
 from hwopt.catalog.names import data_root
-from hwopt.evidence.validation.score import GROUPS, Scored, by_group, mark_repeats
-from hwopt.evidence.validation.validate import score
 
 RUNS = Path(str(data_root() / "runs" / "inference.csv"))
 

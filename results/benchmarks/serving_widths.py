@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 
 from hwopt import catalog
-from hwopt.evidence.calibration.widths import weighted_quantile
-from hwopt.evidence.intervals import COVERAGE
-from hwopt.evidence.validation import validate
+from hwopt.calibration.fit.interval_width import weighted_quantile
+from hwopt.calibration.intervals import COVERAGE
+from hwopt.calibration.validation import validate
 
 DATA = files("hwopt") / "data"
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hwopt.evidence.validation.join import Prediction
-from hwopt.evidence.validation.score import Scored
+from hwopt.calibration.validation.join import Prediction
+from hwopt.calibration.validation.score import Scored
 from results.benchmarks import accuracy, calculon, release
 from tests.evidence_cases import RUN
 

@@ -18,11 +18,11 @@ from hwopt import catalog
 from hwopt.analysis.claim_check import planning
 from hwopt.analysis.claim_check.machine import workload_of
 from hwopt.analysis.claim_check.statement import blueprint_of
+from hwopt.calibration.measured.rows import read
+from hwopt.calibration.validation.models import shape
 from hwopt.cli import main
 from hwopt.design.provenance import Provenance
 from hwopt.errors import UserError
-from hwopt.evidence.rows import read
-from hwopt.evidence.validation.models import shape
 from hwopt.workload.transformer import total_parameters
 from objectives.machine import MachineQuestion
 from tests.rotation import rotated

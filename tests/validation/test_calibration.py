@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from hwopt import catalog
-from hwopt.evidence.protocol import locked, study
-from hwopt.evidence.validation import validate
+from hwopt.calibration.holdout import in_test_set, study_of
+from hwopt.calibration.validation import validate
 from tests.measured import RUNS, validated
 from tests.rotation import sample
 
@@ -36,7 +36,7 @@ def _cells(result, table, keep=lambda row: True):
     for row in result["rows"]:
         source = table[row["id"]]
         good = source["config_complete"] == "y" and source["quality"] in ("A", "A-", "B+")
-        if row["status"] == "scored" and row["counts"] and good and not locked(source["source"]) and keep(source):
+        if row["status"] == "scored" and row["counts"] and good and not in_test_set(source["source"]) and keep(source):
             cells.setdefault(tuple(row["cell"]), []).append(row["error"])
     absolute = [np.mean(np.abs(errors)) for errors in cells.values()]
     return np.array(absolute), np.array([np.mean(errors) for errors in cells.values()])
@@ -46,10 +46,10 @@ def test_every_source_is_held_out(held_out):
     """A fitted study is predicted by a fit without it, a locked one by all: no fit has seen it."""
     calibration = catalog.calibration()
     scored = [row for row in held_out["rows"] if row["status"] == "scored"]
-    studies = {study(row["cell"][0].removesuffix(" (memory)")) for row in scored}
+    studies = {study_of(row["cell"][0].removesuffix(" (memory)")) for row in scored}
     assert all(row["held_out"] for row in scored)
-    assert {each for each in studies if not locked(each)} & set(calibration.left_out)
-    assert not any(map(locked, calibration.left_out))
+    assert {each for each in studies if not in_test_set(each)} & set(calibration.left_out)
+    assert not any(map(in_test_set, calibration.left_out))
     assert "held out" in held_out["summary"]["constants"]
 
 
@@ -70,7 +70,7 @@ def test_errors_on_the_second_round(second_round):
     known = ("habana", "awslabs")
     cells = {}
     for row in second_round["rows"]:
-        if row["status"] == "scored" and row["counts"] and not locked(row["cell"][0]):
+        if row["status"] == "scored" and row["counts"] and not in_test_set(row["cell"][0]):
             cells.setdefault(tuple(row["cell"]), []).append(abs(row["error"]))
     absolute = [np.mean(errors) for cell, errors in cells.items() if not any(word in cell[0] for word in known)]
     assert len(absolute) > 60
@@ -88,7 +88,7 @@ def test_four_in_five_lie_inside(held_out, second_round):
     """By study: a study of n cells weighs sqrt(n), as in the widths; constants without the study, widths with it."""
     inside = {}
     for row in (*held_out["rows"], *second_round["rows"]):
-        if row["status"] == "scored" and row["counts"] and row["low"] and not locked(row["cell"][0]):
+        if row["status"] == "scored" and row["counts"] and row["low"] and not in_test_set(row["cell"][0]):
             held = row["low"] <= row["measured"] <= row["high"]
             inside.setdefault(row["cell"][0], {}).setdefault(tuple(row["cell"]), []).append(held)
     cells = {source: [np.mean(rows) for rows in cells.values()] for source, cells in inside.items()}
@@ -116,12 +116,12 @@ def test_intervals_widen_where_little_of_the_chip_is_used(second_round):
 @pytest.mark.search
 def test_the_shipped_file_is_what_the_fit_gives(tmp_path):
     """Its constants and its widths; those without a study for one of the studies, another each turn."""
-    from hwopt.evidence.calibration.fit import fit
-    from hwopt.evidence.calibration.published import gather, save
+    from hwopt.calibration.fit.posterior import fit
+    from hwopt.calibration.fit.published import fit_published, save
     from results.benchmarks.accuracy import accuracy_table, explanations
 
     shipped = catalog.calibration()
-    evidence = gather(shipped)
+    evidence = fit_published(shipped)
     save(evidence, tmp_path / "again.toml")
     again = catalog.calibration(tmp_path / "again.toml")
     assert shipped.scopes == again.scopes

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hwopt import catalog
-from hwopt.evidence import collectives
+from hwopt.calibration import collectives
 from hwopt.model.network import collectives as collectives_of_model
 from tests import cases
 

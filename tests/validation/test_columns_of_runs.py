@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from hwopt.evidence.collected_text import write
-from hwopt.evidence.columns import MeasuredRun, MeasuredService, columns_of, columns_text, inferred
-from hwopt.evidence.rows import read
-from hwopt.evidence.table import load
-from hwopt.evidence.validation import validate
+from hwopt.calibration.measured.collected_text import write
+from hwopt.calibration.measured.columns import MeasuredRun, MeasuredService, columns_of, columns_text, inferred
+from hwopt.calibration.measured.rows import read
+from hwopt.calibration.measured.table import load
+from hwopt.calibration.validation import validate
 from tests.measured import validated
 
 RUNS = Path(str(files("hwopt") / "data" / "runs"))

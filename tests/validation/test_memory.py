@@ -7,8 +7,8 @@ import csv
 import numpy as np
 import pytest
 
-from hwopt.evidence import peaks
-from hwopt.evidence.validation import validate
+from hwopt.calibration.measured import peak_memory
+from hwopt.calibration.validation import validate
 from hwopt.plan import stage_layers_by_cost
 from tests.measured import RUNS, validated
 
@@ -66,7 +66,7 @@ def answers(tmp_path_factory):
 
     def of(rows):
         path = tmp_path_factory.mktemp("peaks") / "rows.csv"
-        peaks.write(rows, path)
+        peak_memory.write(rows, path)
         cells = {row["id"]: row for row in rows}
         return [(row, cells[row["id"]]) for row in validate(path)["rows"]]
 
@@ -76,7 +76,7 @@ def answers(tmp_path_factory):
 @pytest.fixture(scope="module")
 def sweep(answers):
     """Nanotron's 1,620 plans that went through."""
-    return answers(peaks.peaks(RUNS / "nanotron.csv"))
+    return answers(peak_memory.peaks(RUNS / "nanotron.csv"))
 
 
 def _errors(rows, **cells):
@@ -104,7 +104,7 @@ def test_nanotrons_sweep_fits(sweep):
 def test_nanotrons_failures(answers, sweep):
     """Crashed or out of memory, the source does not say: 22 of the plans are among those that ran, and 55 of those said to fit
     need less than six tenths of the memory, most of micro-batches of one."""
-    rows = answers(peaks.failures(RUNS / "nanotron.csv", RUNS / "nanotron_failed.csv"))
+    rows = answers(peak_memory.failures(RUNS / "nanotron.csv", RUNS / "nanotron_failed.csv"))
     assert len(rows) == 865
     cannot = [row["status"] == "skipped" for row, _ in rows]
     assert all(row["reason"].startswith("inconsistent plan") for row, _ in rows if row["status"] == "skipped")
@@ -112,10 +112,10 @@ def test_nanotrons_failures(answers, sweep):
     assert sum(cannot) == 170  # more stages than blocks
     assert np.mean(fits) <= 0.17  # asked: 0.15
     keeping = answers(
-        peaks.failures(RUNS / "nanotron.csv", RUNS / "nanotron_failed.csv", pipelined_keep=True)
+        peak_memory.failures(RUNS / "nanotron.csv", RUNS / "nanotron_failed.csv", pipelined_keep=True)
     )  # as a third of the pipelined runs did that went through
     fit_keeping = np.mean([bool(row.get("fits")) for row, _ in keeping])
-    share = np.mean(fits) + peaks.PIPELINED_KEEP * (fit_keeping - np.mean(fits))
+    share = np.mean(fits) + peak_memory.PIPELINED_KEEP * (fit_keeping - np.mean(fits))
     assert 0.1 < fit_keeping < share < 0.15
     plan = lambda own: tuple(own[name] for name in ("model_name", "tp", "pp", "dp", "zero_stage", "micro_batch"))
     ran = {plan(own) for _, own in sweep}
@@ -133,14 +133,14 @@ def test_a_third_of_pipelined_runs_keep_what_they_gather(answers, sweep):
     kept = ((predicted[:, 2] - predicted[:, 0]) / (predicted[:, 1] - predicted[:, 0]))[told].clip(0.0, 1.0)
     keep = kept > 0.25
     assert len(kept) == 291
-    assert np.mean(keep) == pytest.approx(peaks.PIPELINED_KEEP, abs=0.01)
-    assert np.mean(kept[keep]) == pytest.approx(peaks.PIPELINED_KEPT, abs=0.01)
+    assert np.mean(keep) == pytest.approx(peak_memory.PIPELINED_KEEP, abs=0.01)
+    assert np.mean(kept[keep]) == pytest.approx(peak_memory.PIPELINED_KEPT, abs=0.01)
     assert np.mean(kept < 0.1) > 0.5
 
 
 def test_blooms_trials(answers):
     """What nvidia-smi printed, in whole GB, of 90 plans; gradients in 16 bit until layers were rebalanced."""
-    rows = answers(peaks.peaks(RUNS / "train_round2.csv"))
+    rows = answers(peak_memory.peaks(RUNS / "train_round2.csv"))
     errors = _errors(rows)
     assert len(errors) == 90
     assert np.median(np.abs(errors)) <= 0.04
@@ -150,7 +150,7 @@ def test_blooms_trials(answers):
 
 def test_blooms_trials_that_ran_out(answers):
     """Three plans that the same page prints as OOM, which no constant has seen: 112, 105 and 85 % of an A100."""
-    rows = peaks.peaks(RUNS / "train_round2.csv")
+    rows = peak_memory.peaks(RUNS / "train_round2.csv")
     like = next(row for row in rows if row["gradient_bytes"] == "" and row["source"].endswith("prequel"))
     names = ("params_B", "layers", "hidden", "ffn", "heads", "dp", "tp", "pp", "micro_batch")
     plans = [

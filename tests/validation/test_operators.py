@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from hwopt import catalog
-from hwopt.evidence.intervals import interval
-from hwopt.evidence.validation.validate import validate
+from hwopt.calibration.intervals import interval
+from hwopt.calibration.validation.validate import validate
 from results.benchmarks.operators import compared, rows, widths
 
 TABLE = Path(str(files("hwopt") / "data" / "runs" / "operators.csv"))

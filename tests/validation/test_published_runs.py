@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from hwopt import catalog
-from hwopt.evidence.validation.validate import score
+from hwopt.calibration.validation.validate import score
 from tests.measured import RUNS, validated
 
 TABLE = RUNS / "train.csv"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hwopt.evidence.protocol import locked
+from hwopt.calibration.holdout import in_test_set
 from results.benchmarks.scaling import PUBLISHED, gain, series
 
 MEGASCALE, NEMOTRON = PUBLISHED["train_round2"]
@@ -18,7 +18,7 @@ def of(points, model, batch):
 
 
 def test_no_locked_study_is_looked_at():
-    assert not any(locked(source) for sources in PUBLISHED.values() for source in sources)
+    assert not any(in_test_set(source) for sources in PUBLISHED.values() for source in sources)
 
 
 def test_megascale_from_3072_to_12288_chips_lies_in_the_interval_of_its_plan(points):

@@ -19,10 +19,10 @@ from hwopt.analysis.chance_constraints.tightening import (
 )
 from hwopt.analysis.chance_constraints.uncertainty_factors import check_one_chip_type, uncertainty_factors
 from hwopt.arguments import number_of
+from hwopt.calibration.intervals import question_interval
 from hwopt.design.lattices import lattice_of, without_lattice
 from hwopt.design.problem import Problem
 from hwopt.errors import UserError
-from hwopt.evidence.intervals import question_interval
 from hwopt.solver.chance_constraints import BudgetProbability, ChanceConstraint, DeterministicAnswer
 from hwopt.solver.deadline import Deadline
 from hwopt.solver.gp.reader import NotDGP

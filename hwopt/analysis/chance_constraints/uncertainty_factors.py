@@ -18,11 +18,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from hwopt.analysis.sensitivity.ranges import range_of
+from hwopt.calibration.intervals import DEVIATIONS, Interval
 from hwopt.catalog.schema import Record
 from hwopt.design.problem import Problem
 from hwopt.design.template_inputs import Input, template_inputs
 from hwopt.errors import UserError, suggest
-from hwopt.evidence.intervals import DEVIATIONS, Interval
 from hwopt.workload.training import TrainingRun
 
 STEP_TIME = "step_time"

@@ -23,10 +23,10 @@ import numpy as np
 from hwopt.analysis.chance_constraints.sampling import FixedDesign, within_limits
 from hwopt.analysis.chance_constraints.uncertainty_factors import UncertaintyFactor, check_one_chip_type, named_factors
 from hwopt.arguments import check_kinds, number_of
+from hwopt.calibration.intervals import DEVIATIONS, Interval, question_interval
 from hwopt.design.lattices import lattice_of, without_lattice
 from hwopt.design.problem import Problem
 from hwopt.errors import UserError
-from hwopt.evidence.intervals import DEVIATIONS, Interval, question_interval
 from hwopt.options import options_of
 from hwopt.solver.deadline import Deadline
 from hwopt.solver.gp.reader import NotDGP

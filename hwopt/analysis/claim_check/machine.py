@@ -20,8 +20,8 @@ from hwopt.analysis.claim_check.planning import (
     plan_text,
 )
 from hwopt.analysis.claim_check.statement import Blueprint
+from hwopt.calibration.intervals import Interval, PredictionContext, machine_interval
 from hwopt.errors import UserError
-from hwopt.evidence.intervals import Circumstances, Interval, machine_interval
 from hwopt.model.estimate import estimate
 from hwopt.trace.cache import evaluate_in_numpy
 from hwopt.workload.training import TrainingRun
@@ -170,7 +170,7 @@ def _racked(b: Blueprint, run: TrainingRun, plan: Any, report: Any, chips: float
 
 
 def _around(b: Blueprint, run: TrainingRun, report: Any, chips: float) -> Interval | None:
-    of = Circumstances(max(float(report.mfu), 1e-3), chips)
+    of = PredictionContext(max(float(report.mfu), 1e-3), chips)
     return machine_interval(run, str(b.word("chip")), b.word("stack"), catalog.calibration(catalog.CALIBRATED), of)
 
 

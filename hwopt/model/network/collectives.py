@@ -3,7 +3,7 @@
 One step of `s` bytes over a link of latency alpha and bandwidth B takes `alpha + 2 rho sqrt(alpha s / B) + s / B`. At
 rho = 1 that is `(sqrt(alpha) + sqrt(s / B))^2`, a message cut into the number of chunks that makes it fastest, which is
 what switching from low-latency to bulk protocols comes close to; at rho = 0 a message goes as a whole.
-`hwopt.evidence.collectives` fits the constants of links and scores the formulas on measured collectives.
+`hwopt.calibration.collectives` fits the constants of links and scores the formulas on measured collectives.
 
 What a group of chips finds on each tier, and in how many steps it passes it, is a `route`. A group of one costs nothing. All
 groups of one kind communicate at once: each chip has its own links, and those beyond count by each tier's bandwidth a chip.

@@ -8,7 +8,7 @@ from typing import Any
 
 from hwopt import escape
 from hwopt.analysis.sensitivity.optimum import Parameter
-from hwopt.evidence.intervals import Interval
+from hwopt.calibration.intervals import Interval
 from hwopt.hardware.cluster import Cluster
 from hwopt.model.report import Report, ServingReport, TrainingReport, TrainServeReport
 from hwopt.report import budget_prices, machine, promise_words, screens

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hwopt.analysis.backup_workers import BackupRun
 from hwopt.analysis.daily_load import HourlyLoad
 from hwopt.analysis.deploy import DeployAnswer
-from hwopt.evidence.validation.score import CellErrors
+from hwopt.calibration.validation.score import CellErrors
 from hwopt.model.fleet.data_parallel import FleetReport
 from hwopt.model.report import outputs
 from hwopt.model.training.schedule import Breakdown

@@ -17,10 +17,10 @@ import pytest
 
 import hwopt
 from hwopt import catalog
+from hwopt.calibration.validation import SkipReason, validate
 from hwopt.catalog.names import data_root
 from hwopt.cli import app, main
 from hwopt.errors import UserError
-from hwopt.evidence.validation import Reason, validate
 from tests.tiers import turn
 
 GOOD = {
@@ -283,7 +283,7 @@ def test_hostile_words_and_random_damage_leave_every_row_accounted_for(seed, cou
     rows += [table[0] | {"id": f"hostile-{i}"} | each for i, each in enumerate(hostile)]
     result = validate(_file(rows, tmp_path))
     json.dumps(result, allow_nan=False)
-    reasons = {str(reason) for reason in Reason}
+    reasons = {str(reason) for reason in SkipReason}
     for row in result["rows"]:
         accounted = (row["status"] == "scored" and row["predicted"] > 0) or row["reason"] in reasons
         assert accounted, f"seed {seed}: {row}"

@@ -17,11 +17,11 @@ import yaml
 import hwopt
 from hwopt import catalog, registry
 from hwopt.analysis.comparison import ChipResult
+from hwopt.calibration.fit.files import write
+from hwopt.calibration.measured.table import load
 from hwopt.catalog.names import data_root
 from hwopt.cli import app, completion, main, output
 from hwopt.design.choices import Combination
-from hwopt.evidence.calibration.files import write
-from hwopt.evidence.table import load
 from hwopt.plot.style import figure, plain, save
 from hwopt.report.comparison import comparison_answer
 from hwopt.report.launch.settings import launch_settings, launch_text

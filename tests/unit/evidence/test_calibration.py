@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 
 from hwopt import catalog
+from hwopt.calibration.fit import calibrate, screen
+from hwopt.calibration.fit.files import check_writable, write
+from hwopt.calibration.fit.interval_width import beyond, conformal_quantile, fit_widths, half_widths, weighted_quantile
+from hwopt.calibration.fit.observations import Observations
+from hwopt.calibration.fit.posterior import across, fit, leave_out
+from hwopt.calibration.fit.published import leave_one_study_out
+from hwopt.calibration.intervals import FLOORS, TERMS
+from hwopt.calibration.validation import validate
+from hwopt.calibration.validation.score import mark_repeats
+from hwopt.calibration.validation.validate import score
 from hwopt.errors import UserError
-from hwopt.evidence.calibration import calibrate, screen
-from hwopt.evidence.calibration.files import check_writable, write
-from hwopt.evidence.calibration.fit import across, fit, leave_out
-from hwopt.evidence.calibration.observations import Observations
-from hwopt.evidence.calibration.published import without_each
-from hwopt.evidence.calibration.widths import beyond, conformal_quantile, fit_widths, half_widths, weighted_quantile
-from hwopt.evidence.intervals import FLOORS, TERMS
-from hwopt.evidence.validation import validate
-from hwopt.evidence.validation.score import mark_repeats
-from hwopt.evidence.validation.validate import score
 
 TABLE = files("hwopt") / "data" / "runs" / "train.csv"
 
@@ -67,7 +67,7 @@ def test_shipped_constants_predict_each_study_by_shifts_without_it(observed):
     shipped = catalog.calibration()
     sources = sorted(set(observed.sources))
     kept = {name: shifts for name, shifts in shipped.left_out.items() if name == sources[0]}
-    predicted, found = without_each(observed, replace(shipped, left_out=kept))
+    predicted, found = leave_one_study_out(observed, replace(shipped, left_out=kept))
     assert sorted(found) == sources
     for source, shifts in ((sources[0], kept.get(sources[0], shipped.shifts)), (sources[-1], shipped.shifts)):
         known = dict(zip(shipped.scopes.entries, shifts, strict=True))
@@ -176,7 +176,7 @@ def test_several_sources_are_left_out_whole(tmp_path, monkeypatch):
     words = ("SimuMax", "Korthikanti", "fms-fsdp")
     path = _subset(tmp_path, lambda row: any(word in row["source"] for word in words))
     left_out = []
-    module = importlib.import_module("hwopt.evidence.calibration.fit")
+    module = importlib.import_module("hwopt.calibration.fit.posterior")
     real = module.fit
 
     def watched(observed, weights=None, **given):
@@ -210,7 +210,7 @@ def test_one_scale_moves_one_constant(tmp_path):
     ],
 )
 def test_a_file_that_cannot_be_written_is_refused_before_the_fit(tmp_path, monkeypatch, out, words):
-    module = importlib.import_module("hwopt.evidence.calibration.calibrate")
+    module = importlib.import_module("hwopt.calibration.fit.calibrate")
     monkeypatch.setattr(module, "timed_runs", lambda path: pytest.fail("the runs were read first"))
     (tmp_path / "file.toml").write_text("kept")
     with pytest.raises(UserError, match=words) as raised:

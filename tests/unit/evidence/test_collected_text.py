@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
+from hwopt.calibration.measured.collected_text import accelerator, complete, links_gbit_per_s, stack, write
+from hwopt.calibration.measured.columns import MeasuredRun, MeasuredService, inferred
 from hwopt.errors import UserError
-from hwopt.evidence.collected_text import accelerator, complete, links_gbit_per_s, stack, write
-from hwopt.evidence.columns import MeasuredRun, MeasuredService, inferred
 from tests.evidence_cases import inferred_columns
 
 METRIC = {"measured_metric": "mfu"}
@@ -474,7 +474,7 @@ def test_columns_are_written_once_and_stay(tmp_path):
 
 def test_the_script_says_in_one_line_what_is_wrong(tmp_path, monkeypatch):
     """In a process of its own once; what it exits with is what that prints."""
-    module = "hwopt.evidence.collected_text"
+    module = "hwopt.calibration.measured.collected_text"
     command = [sys.executable, "-m", module, str(tmp_path / "none.csv"), str(tmp_path / "x.csv")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1 and "no such file" in done.stderr and done.stderr.count("\n") == 1

@@ -29,9 +29,7 @@ def test_what_is_no_table(command, content, tmp_path, capsys):
 
 @pytest.mark.parametrize("out", ["", " ", "nowhere/mine.toml", "."])
 def test_a_calibration_that_could_not_be_written_is_not_begun(out, monkeypatch, capsys):
-    monkeypatch.setattr(
-        "hwopt.evidence.calibration.observations.score", lambda *given, **named: pytest.fail("it began")
-    )
+    monkeypatch.setattr("hwopt.calibration.fit.observations.score", lambda *given, **named: pytest.fail("it began"))
     assert main(["calibrate", str(RUNS / "train.csv"), "--out", out]) == 2
     error = capsys.readouterr().err.strip()
     assert any(words in error for words in ("cannot write", "named by its path", "is empty")) and "\n" not in error

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hwopt.evidence.validation.mixture import TEMPERATURE, Weighed, mixture, weights
+from hwopt.calibration.validation.imputation import TEMPERATURE, WeightedAlternative, impute, weights
 
 
 def of(step_s=1.0, over=-1.0, usual=1.0, likely=1.0, circumstances="a"):
-    return Weighed(circumstances, likely, usual, step_s, over)
+    return WeightedAlternative(circumstances, likely, usual, step_s, over)
 
 
 def test_the_fast_is_likelier_than_the_slow():
@@ -44,19 +44,19 @@ def test_weights_sum_to_one():
 
 def test_the_median_lies_between_alternatives():
     values = np.array([1.0, 2.0])
-    even = mixture(values, np.array([0.5, 0.5]))
+    even = impute(values, np.array([0.5, 0.5]))
     assert even.value == pytest.approx(np.sqrt(2.0)) and even.spread == pytest.approx(0.5 * np.log(2.0))
-    slower = [mixture(values, np.array([1.0 - w, w])).value for w in (0.0, 0.2, 0.45, 0.55, 0.8, 1.0)]
+    slower = [impute(values, np.array([1.0 - w, w])).value for w in (0.0, 0.2, 0.45, 0.55, 0.8, 1.0)]
     assert slower == sorted(slower) and slower[0] == pytest.approx(1.0) and slower[-1] == pytest.approx(2.0)
     assert slower[1] < 1.05 and slower[4] > 1.9  # that of the likelier, nearly
     assert slower[2] < 1.4 < 1.42 < slower[3]
 
 
 def test_one_value_has_no_spread():
-    assert mixture(np.array([3.0, 3.0]), np.array([0.4, 0.6]))[:2] == pytest.approx((3.0, 0.0), abs=1e-9)
+    assert impute(np.array([3.0, 3.0]), np.array([0.4, 0.6]))[:2] == pytest.approx((3.0, 0.0), abs=1e-9)
 
 
 def test_a_likely_alternative_near_the_median_stands_for_the_row():
-    near = mixture(np.array([1.0, 1.01, 4.0]), np.array([0.35, 0.4, 0.25]))
+    near = impute(np.array([1.0, 1.01, 4.0]), np.array([0.35, 0.4, 0.25]))
     assert near.chosen == 1
-    assert mixture(np.array([1.0, 2.0]), np.array([1.0, 0.0])).chosen == 0
+    assert impute(np.array([1.0, 2.0]), np.array([1.0, 0.0])).chosen == 0

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from hwopt.evidence import collected_words as words
-from hwopt.evidence.negation import said
+from hwopt.calibration.measured import text_rules as words
+from hwopt.calibration.measured.negation import affirms
 from tests.evidence_cases import inferred_columns
 
 AFFIRMED = (
@@ -27,17 +27,17 @@ NEITHER = ("", "y", "not without x", "no x off", "x off is not used; x", "x here
 
 @pytest.mark.parametrize("text", AFFIRMED)
 def test_affirmed(text):
-    assert said("x", text) is True
+    assert affirms("x", text) is True
 
 
 @pytest.mark.parametrize("text", DENIED)
 def test_denied(text):
-    assert said("x", text) is False
+    assert affirms("x", text) is False
 
 
 @pytest.mark.parametrize("text", NEITHER)
 def test_nothing_is_said_where_nothing_is_clear(text):
-    assert said("x", text) is None
+    assert affirms("x", text) is None
 
 
 @pytest.mark.parametrize(

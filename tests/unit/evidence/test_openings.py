@@ -9,15 +9,15 @@ from dataclasses import replace
 import pytest
 
 from hwopt import catalog
-from hwopt.evidence.collected_text import stack
-from hwopt.evidence.intervals import Interval
-from hwopt.evidence.protocol import locked
-from hwopt.evidence.stacks import likely_stacks, runs_on, training_stack
-from hwopt.evidence.validation import training
-from hwopt.evidence.validation.degrees import states_no_plan
-from hwopt.evidence.validation.join import join
-from hwopt.evidence.validation.machines import constants
-from hwopt.evidence.validation.openings import MOST
+from hwopt.calibration.holdout import in_test_set
+from hwopt.calibration.intervals import Interval
+from hwopt.calibration.measured.collected_text import stack
+from hwopt.calibration.measured.stacks import likely_stacks, runs_on, training_stack
+from hwopt.calibration.validation import training
+from hwopt.calibration.validation.join import join
+from hwopt.calibration.validation.machines import constants
+from hwopt.calibration.validation.missing_settings import MOST
+from hwopt.calibration.validation.plan_priors import states_no_plan
 from tests.evidence_cases import RUN, inferred_columns
 from tests.measured import RUNS, timed
 
@@ -216,7 +216,7 @@ def test_a_run_without_a_micro_batch(second_round):
     ((row, cells),) = [
         pair for pair in zip(second_round[0], table(), strict=True) if pair[1]["model_name"] == "OPT-175B"
     ]
-    assert not locked(cells["source"]) and not cells["micro_batch"]
+    assert not in_test_set(cells["source"]) and not cells["micro_batch"]
     assert {"micro_batch", "stack"} <= set(row["assumed"]) and row["spread"] > 0.1
     assert 1.0 / 1.5 <= row["predicted"] / row["measured"] <= 1.5
 

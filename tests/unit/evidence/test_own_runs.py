@@ -13,26 +13,26 @@ import numpy as np
 import pytest
 
 from hwopt import catalog
-from hwopt.cli import main
-from hwopt.errors import UserError
-from hwopt.evidence.calibration import calibrate, screen
-from hwopt.evidence.calibration.checks import notes, refuse_nonsense, warnings
-from hwopt.evidence.calibration.files import write
-from hwopt.evidence.calibration.fit import SCALE, Posterior, fit
-from hwopt.evidence.calibration.next_measurement import (
+from hwopt.calibration.fit import calibrate, screen
+from hwopt.calibration.fit.checks import notes, refuse_nonsense, warnings
+from hwopt.calibration.fit.files import write
+from hwopt.calibration.fit.next_measurement import (
     SUGGESTED,
     candidates,
     measured_words,
-    most_telling,
+    most_informative,
     reductions,
     updated,
     usual_run,
 )
-from hwopt.evidence.calibration.observations import Observations
-from hwopt.evidence.calibration.own_runs import ALIKE, own_prior, own_weights, own_widths
-from hwopt.evidence.intervals import interval
-from hwopt.evidence.validation.score import mark_repeats
-from hwopt.evidence.validation.validate import score
+from hwopt.calibration.fit.observations import Observations
+from hwopt.calibration.fit.posterior import SCALE, Posterior, fit
+from hwopt.calibration.fit.transfer import ALIKE, own_prior, own_weights, own_widths
+from hwopt.calibration.intervals import interval
+from hwopt.calibration.validation.score import mark_repeats
+from hwopt.calibration.validation.validate import score
+from hwopt.cli import main
+from hwopt.errors import UserError
 from hwopt.hardware.calibration import CONSTANTS, OWN, Scopes
 from hwopt.model.estimate import estimate
 from hwopt.trace.cache import evaluate_in_numpy
@@ -175,7 +175,7 @@ def test_widths_narrow_with_runs_and_widen_with_what_a_fit_leaves(zero_bubble):
 def test_the_plan_that_shows_the_uncertain_constant_is_measured_next():
     covariance = np.diag([1e-4, 0.2**2])  # the first constant is known
     slopes = np.array([[1.0, 0.0], [0.2, 0.9], [0.9, 0.1]])
-    chosen = most_telling(slopes, slopes, covariance, [0, 1, 2])
+    chosen = most_informative(slopes, slopes, covariance, [0, 1, 2])
     assert chosen[0].index == 1 and len(chosen) == SUGGESTED
     assert all(each.after < each.before for each in chosen)
     assert [each.before for each in chosen[1:]] == [each.after for each in chosen[:-1]]
@@ -298,7 +298,7 @@ def _measured(tmp_path, operations):
 @pytest.fixture
 def quick(monkeypatch):
     """Calibrate only the level of own runs, in closed form, without held-out fits and next measurements."""
-    module = importlib.import_module("hwopt.evidence.calibration.calibrate")
+    module = importlib.import_module("hwopt.calibration.fit.calibrate")
 
     def level(observed, weights, *, start, prior_sd, **_):
         own = np.array([entry == ("level", OWN) for entry in observed.scopes.entries])

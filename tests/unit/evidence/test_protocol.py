@@ -8,8 +8,8 @@ import hashlib
 import pytest
 
 from hwopt import catalog
-from hwopt.evidence.calibration.published import RUNS, TABLES
-from hwopt.evidence.protocol import LOCKED_TENTHS, locked, study
+from hwopt.calibration.fit.published import RUNS, TABLES
+from hwopt.calibration.holdout import LOCKED_TENTHS, in_test_set, study_of
 
 
 @pytest.mark.parametrize(
@@ -23,15 +23,15 @@ from hwopt.evidence.protocol import LOCKED_TENTHS, locked, study
     ],
 )
 def test_rounds_of_a_study_are_one(source, name):
-    assert study(source) == name
+    assert study_of(source) == name
 
 
 def test_the_lock_is_a_hash_of_the_name():
     digit = lambda name: int(hashlib.sha256(name.encode()).hexdigest(), 16) % 10
     names = [f"source {i}" for i in range(2000)]
-    assert all(locked(name) == (digit(name) < LOCKED_TENTHS) for name in names)
-    assert 0.27 < sum(map(locked, names)) / len(names) < 0.33
-    assert locked("MLPerf Training v4.1") == locked("MLPerf Training v5.0")
+    assert all(in_test_set(name) == (digit(name) < LOCKED_TENTHS) for name in names)
+    assert 0.27 < sum(map(in_test_set, names)) / len(names) < 0.33
+    assert in_test_set("MLPerf Training v4.1") == in_test_set("MLPerf Training v5.0")
 
 
 def _sources():
@@ -42,10 +42,10 @@ def _sources():
 
 def test_a_third_of_the_sources_is_locked():
     sources = set(_sources())
-    assert len(sources) > 60 and 0.2 < sum(map(locked, sources)) / len(sources) < 0.4
+    assert len(sources) > 60 and 0.2 < sum(map(in_test_set, sources)) / len(sources) < 0.4
 
 
 def test_shipped_constants_know_no_locked_study():
     calibration = catalog.calibration()
-    assert calibration.left_out and not any(map(locked, calibration.left_out))
+    assert calibration.left_out and not any(map(in_test_set, calibration.left_out))
     assert not any(scope.startswith("source") for _, scope in calibration.scopes.entries)

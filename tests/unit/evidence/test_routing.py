@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hwopt.evidence.validation.routing import POPULARITY_SPREAD, busiest_rank
+from hwopt.calibration.validation.expert_imbalance import POPULARITY_SPREAD, busiest_rank
 
 
 @pytest.mark.parametrize(("experts", "ranks"), [(256, 4), (256, 8), (128, 8), (64, 16), (256, 32)])

@@ -6,10 +6,10 @@ import math
 
 import pytest
 
+from hwopt.calibration.measured.columns import MeasuredRun, MeasuredService, essential
+from hwopt.calibration.measured.rows import read
+from hwopt.calibration.measured.table import kind_of
 from hwopt.errors import UserError
-from hwopt.evidence.columns import MeasuredRun, MeasuredService, essential
-from hwopt.evidence.rows import read
-from hwopt.evidence.table import kind_of
 
 NAMES = ("model_name", "gpu", "num_gpus", "seq_len", "global_batch_sequences", "measured_metric", "measured_value")
 HEADER = ",".join(NAMES)

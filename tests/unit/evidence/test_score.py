@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hwopt.evidence.validation.join import Prediction
-from hwopt.evidence.validation.reasons import Reason
-from hwopt.evidence.validation.score import GROUPS, Scored, by_group, cell_errors, summary
-from hwopt.evidence.validation.screen import screen
+from hwopt.calibration.validation.join import Prediction
+from hwopt.calibration.validation.score import GROUPS, Scored, by_group, cell_errors, summary
+from hwopt.calibration.validation.screen import screen
+from hwopt.calibration.validation.skip import SkipReason
 from tests.evidence_cases import RUN
 
 
@@ -69,9 +69,9 @@ def test_baseline_is_one_utilisation_of_each_accelerator():
 
 
 def test_every_skipped_row_is_counted_by_reason():
-    got = summary([], [Reason.HYBRID, Reason.HYBRID, Reason.HEADLINE], 3)
+    got = summary([], [SkipReason.HYBRID, SkipReason.HYBRID, SkipReason.HEADLINE], 3)
     assert (got["rows"], got["scored"], got["skipped"]) == (3, 0, 3)
-    assert got["skipped_by_reason"] == {str(Reason.HEADLINE): 1, str(Reason.HYBRID): 2}
+    assert got["skipped_by_reason"] == {str(SkipReason.HEADLINE): 1, str(SkipReason.HYBRID): 2}
     assert got["median_abs_error"] is None
 
 

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from hwopt import catalog
+from hwopt.calibration.measured.columns import MeasuredRun
+from hwopt.calibration.measured.stacks import habits, training_stack
+from hwopt.calibration.validation import join as joining
+from hwopt.calibration.validation import training
+from hwopt.calibration.validation.join import join
+from hwopt.calibration.validation.machines import constants, software
+from hwopt.calibration.validation.training import share_that_fits, steps, value
 from hwopt.catalog import software_family
-from hwopt.evidence.columns import MeasuredRun
-from hwopt.evidence.stacks import habits, training_stack
-from hwopt.evidence.validation import join as joining
-from hwopt.evidence.validation import training
-from hwopt.evidence.validation.join import join
-from hwopt.evidence.validation.machines import constants, software
-from hwopt.evidence.validation.training import share_that_fits, steps, value
 from hwopt.solver.jit_options import quick_jit
 from tests.cases import random_case
 from tests.cases import replace as change

@@ -9,9 +9,9 @@ import math
 
 import pytest
 
+from hwopt.calibration.measured.columns import MeasuredRun
+from hwopt.calibration.validation import SkipReason, screen, training, validate
 from hwopt.errors import UserError
-from hwopt.evidence.columns import MeasuredRun
-from hwopt.evidence.validation import Reason, screen, training, validate
 
 COLUMNS = (
     "id,source,model_name,layers,hidden,ffn,heads,kv_heads,vocab,seq_len,moe_experts,moe_topk,gpu,num_gpus,gpus_per_node,precision,"
@@ -37,20 +37,20 @@ def _file(tmp_path, *changes):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"measured_value": ""}, Reason.NO_MEASUREMENT),
-        ({"measured_metric": "loss"}, Reason.UNSUPPORTED_METRIC),
-        ({"quality": "C"}, Reason.HEADLINE),
-        ({"model_name": "nemotron-h-56b"}, Reason.HYBRID),
-        ({"gpu": "Abacus-9000"}, Reason.UNKNOWN_ACCELERATOR),
-        ({"layers": "", "model_name": "secret-7b"}, Reason.UNKNOWN_SHAPE),
-        ({"global_batch_sequences": ""}, Reason.INCOMPLETE_PLAN),
+        ({"measured_value": ""}, SkipReason.NO_MEASUREMENT),
+        ({"measured_metric": "loss"}, SkipReason.UNSUPPORTED_METRIC),
+        ({"quality": "C"}, SkipReason.HEADLINE),
+        ({"model_name": "nemotron-h-56b"}, SkipReason.HYBRID),
+        ({"gpu": "Abacus-9000"}, SkipReason.UNKNOWN_ACCELERATOR),
+        ({"layers": "", "model_name": "secret-7b"}, SkipReason.UNKNOWN_SHAPE),
+        ({"global_batch_sequences": ""}, SkipReason.INCOMPLETE_PLAN),
         (
             {"tp": "", "dp": "", "num_gpus": "62"},
-            Reason.INCOMPLETE_PLAN,
+            SkipReason.INCOMPLETE_PLAN,
         ),  # no plan that is tried divides chips and batch
-        ({"dp": "15"}, Reason.INCONSISTENT_PLAN),
-        ({"micro_batch": "32"}, Reason.INCONSISTENT_PLAN),
-        ({"vpp": "40"}, Reason.INCONSISTENT_PLAN),
+        ({"dp": "15"}, SkipReason.INCONSISTENT_PLAN),
+        ({"micro_batch": "32"}, SkipReason.INCONSISTENT_PLAN),
+        ({"vpp": "40"}, SkipReason.INCONSISTENT_PLAN),
     ],
 )
 def test_a_row_that_cannot_be_scored_says_why(tmp_path, change, reason):
@@ -153,7 +153,7 @@ def test_a_row_that_stands_twice_counts_once_and_is_said(tmp_path):
     lines = path.read_text().splitlines()
     path.write_text("\n".join([*lines, lines[1], lines[2]]) + "\n")
     twice = validate(path)
-    assert twice["summary"]["skipped_by_reason"] == {str(Reason.REPEATED): 2}
+    assert twice["summary"]["skipped_by_reason"] == {str(SkipReason.REPEATED): 2}
     assert [row["detail"] for row in twice["rows"][2:]] == ["line 2", "line 3"]
     assert twice["summary"]["mean_abs_error"] == once["summary"]["mean_abs_error"]
     assert "     2  repeats an earlier row cell for cell" in screen(twice)
@@ -197,7 +197,7 @@ def test_columns_say_what_words_say(tmp_path):
 
 
 def test_many_rows_are_worked_off_in_parts(tmp_path, monkeypatch, capsys):
-    module = importlib.import_module("hwopt.evidence.validation.validate")
+    module = importlib.import_module("hwopt.calibration.validation.validate")
     changes = [{"global_batch_sequences": str(256 + 16 * i)} for i in range(11)] + [{"quality": "C"}]
     path = _file(tmp_path, *changes)
     together = validate(path)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from hwopt import catalog
+from hwopt.calibration.intervals import interval
+from hwopt.calibration.validation import SkipReason, screen, validate
 from hwopt.errors import UserError
-from hwopt.evidence.intervals import interval
-from hwopt.evidence.validation import Reason, screen, validate
 from results.benchmarks.serving_widths import half_widths
 
 COLUMNS = (
@@ -57,19 +57,19 @@ def test_an_engine_takes_the_best_batch_that_fits(answer):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"value": ""}, Reason.NO_MEASUREMENT),
-        ({"metric": "joy"}, Reason.UNSUPPORTED_METRIC),
-        ({"batch": "max"}, Reason.UNSUPPORTED_METRIC),
-        ({"quality": "C"}, Reason.HEADLINE),
-        ({"notes": "the text says 8 GPUs: inconsistent in source"}, Reason.HEADLINE),
-        ({"gpu": "Abacus-9000"}, Reason.UNKNOWN_ACCELERATOR),
-        ({"gpu": "Groq LPU", "quality": "C"}, Reason.HEADLINE),
-        ({"model_name": "secret-7b"}, Reason.UNKNOWN_SHAPE),
-        ({"batch": ""}, Reason.INCOMPLETE_PLAN),
-        ({"input_tokens": ""}, Reason.INCOMPLETE_PLAN),
-        ({"num_gpus": "8", "tp": ""}, Reason.INCOMPLETE_PLAN),
-        ({"num_gpus": "8", "tp": "3"}, Reason.INCONSISTENT_PLAN),
-        ({"num_gpus": "7", "tp": "7"}, Reason.INCONSISTENT_PLAN),
+        ({"value": ""}, SkipReason.NO_MEASUREMENT),
+        ({"metric": "joy"}, SkipReason.UNSUPPORTED_METRIC),
+        ({"batch": "max"}, SkipReason.UNSUPPORTED_METRIC),
+        ({"quality": "C"}, SkipReason.HEADLINE),
+        ({"notes": "the text says 8 GPUs: inconsistent in source"}, SkipReason.HEADLINE),
+        ({"gpu": "Abacus-9000"}, SkipReason.UNKNOWN_ACCELERATOR),
+        ({"gpu": "Groq LPU", "quality": "C"}, SkipReason.HEADLINE),
+        ({"model_name": "secret-7b"}, SkipReason.UNKNOWN_SHAPE),
+        ({"batch": ""}, SkipReason.INCOMPLETE_PLAN),
+        ({"input_tokens": ""}, SkipReason.INCOMPLETE_PLAN),
+        ({"num_gpus": "8", "tp": ""}, SkipReason.INCOMPLETE_PLAN),
+        ({"num_gpus": "8", "tp": "3"}, SkipReason.INCONSISTENT_PLAN),
+        ({"num_gpus": "7", "tp": "7"}, SkipReason.INCONSISTENT_PLAN),
     ],
 )
 def test_a_row_that_cannot_be_scored_says_why(answer, change, reason):

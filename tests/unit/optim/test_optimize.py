@@ -11,10 +11,10 @@ from scipy.optimize import minimize
 
 import hwopt
 from hwopt.analysis.integrality_gap import integrality_gap
+from hwopt.calibration.intervals import question_interval
 from hwopt.cli import main
 from hwopt.design.exact import ExactModel
 from hwopt.errors import UserError
-from hwopt.evidence.intervals import question_interval
 from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.report.documents import solution_document
 from hwopt.report.screens import solution_screen

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import hwopt
+from hwopt.calibration.fit.options import FitOptions
 from hwopt.design.exact import ExactModel
 from hwopt.design.lattices import lattice_of
 from hwopt.errors import UserError
-from hwopt.evidence.calibration.options import FitOptions
 from hwopt.solver import options as module
 from hwopt.solver.interior_point.batch import solve
 from hwopt.solver.interior_point.newton import RUNNING

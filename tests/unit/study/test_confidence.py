@@ -20,9 +20,9 @@ from hwopt.analysis.chance_constraints.tightening import (
     single_budget_multiple,
 )
 from hwopt.analysis.chance_constraints.uncertainty_factors import DECLARED, named_factors, uncertainty_factors
+from hwopt.calibration.intervals import DEVIATIONS, Interval, question_interval
 from hwopt.cli.app import main
 from hwopt.errors import UserError
-from hwopt.evidence.intervals import DEVIATIONS, Interval, question_interval
 from hwopt.report.promise_words import kept_words, promise_document
 from hwopt.solver.deadline import Deadline
 from hwopt.solver.search.solve_global import design_values

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import hwopt
+from hwopt.calibration.intervals import question_interval
 from hwopt.design.lattices import lattice_of
 from hwopt.design.problem import put
 from hwopt.errors import UserError
-from hwopt.evidence.intervals import question_interval
 from hwopt.sweep.space import Space
 from objectives.serve_cost import ServeCost
 

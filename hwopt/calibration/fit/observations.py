@@ -1,0 +1,196 @@
+"""Measured runs as a fit sees them: inputs of the model, what moves them, the logarithm of their step times."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from hwopt import catalog
+from hwopt.calibration.holdout import study_of
+from hwopt.calibration.intervals import DEVIATIONS, PredictionContext
+from hwopt.calibration.measured.columns import MeasuredRun
+from hwopt.calibration.validation.join import stacked
+from hwopt.calibration.validation.score import Cell, CellErrors, Scored, cell_errors, cells_of, mark_repeats
+from hwopt.calibration.validation.validate import score
+from hwopt.errors import UserError
+from hwopt.hardware.calibration import CONSTANTS, Scopes, family_of, moved
+from hwopt.model.layers.parameters import chip_weights
+from hwopt.model.numerics.maximum import hard_maximum
+from hwopt.model.training.footprint import footprint
+from hwopt.model.training.schedule import step_time
+
+COUNTED_QUALITY = ("A", "A-", "B+")
+"""Qualities of rows that are fitted; rows of lower quality and incomplete plans are scored, not fitted."""
+
+
+@jax.jit
+def _log_step_time(inputs: Any, totals: Array) -> Array:
+    """Logarithm of the step time of every run, constants shifted; shape (run,)."""
+
+    def one(inputs: Any, total: Array) -> Array:
+        workload, cluster, plan = inputs
+        shifted = moved(cluster, {constant.name: total[i] for i, constant in enumerate(CONSTANTS)})
+        sharded = chip_weights(workload.model, plan)
+        _, outside = footprint(workload, plan, shifted.stack, sharded, hard_maximum)
+        return jnp.log(step_time(workload, shifted, plan, sharded, outside, hard_maximum).step_s)
+
+    return jax.vmap(one)(inputs, totals)
+
+
+@jax.jit
+def _totals(membership: Array, shifts: Array) -> Array:
+    return jnp.einsum("rcs,s->rc", membership, shifts)
+
+
+@jax.jit
+def _slopes(inputs: Any, totals: Array, membership: Array) -> Array:
+    """Derivatives of the logarithms by every shift: by each constant's total, then by the shifts that make it up."""
+    basis = jnp.eye(totals.shape[1])
+    along = jax.vmap(lambda e: jax.jvp(lambda t: _log_step_time(inputs, t), (totals,), (totals * 0 + e,))[1])
+    return jnp.einsum("cr,rcs->rs", along(basis), membership)
+
+
+def complete(scored: Scored) -> bool:
+    """Whether a row's plan is complete and its quality high: the rows that published figures are about."""
+    return bool(scored.row.config_complete) and scored.row.quality in COUNTED_QUALITY
+
+
+def timed_runs(path: str | Path, *, progress: bool = False) -> list[Scored]:
+    """Rows of a file with a measured time, predicted with literature constants; `progress` shows a bar on standard error.
+
+    **Raises:** `UserError` for a file that cannot be read, or is a table of services.
+    """
+    scoring = score(path, catalog.calibration(catalog.LITERATURE), progress=progress)
+    if scoring.measurements.kind is not MeasuredRun:
+        raise UserError(f"{path}: is a table of services; constants are fitted to training runs")
+    rows = [row for row in scoring.scored if not row.metric.memory]
+    mark_repeats(rows)
+    return rows
+
+
+@dataclass(frozen=True)
+class Observations:
+    """Runs with a measured time, in the order of the file."""
+
+    rows: tuple[Scored, ...]
+    families: tuple[str, ...]  # of chips
+    scopes: Scopes
+    inputs: Any  # (workload, cluster of literature constants, plan), leading axis: run
+    membership: np.ndarray  # shape (run, constant, shift)
+    log_measured_s: np.ndarray
+    weights: np.ndarray  # in a fit
+
+    @staticmethod
+    def of(
+        rows: Sequence[Scored], *, by_cell: bool = True, scopes: Scopes | None = None, least_studies: int = 1
+    ) -> Observations:
+        """Runs that count, ready for a fit.
+
+        **Arguments:** `rows` scored with literature constants; `by_cell`: every cell of complete rows weighs 1 (published
+        runs), else every row does (one's own telemetry); `scopes` instead of those of the rows' machines; `least_studies` that
+        a family of chips, a stack or a family of software must have been run by to get shifts of its own.
+        """
+        cases = [row.case for row in rows if row.case is not None]
+        families, stacks = tuple(family_of(case.architecture) for case in cases), [case.stack for case in cases]
+        software = [catalog.software_family(stack) for stack in stacks]
+        studies = [study_of(row.row.source) for row in rows] if by_cell else [""] * len(rows)
+        weights = _cell_weights(rows) if by_cell else np.array([float(not row.left_out) for row in rows])
+        known = lambda of: _run_by(of, studies, weights, least_studies)
+        scopes = scopes or Scopes.of(
+            known(families), known(stacks), known(software), sorted(set(studies) - {""}), own=not by_cell
+        )
+        membership = np.stack(list(map(cache(scopes.membership), families, stacks, software, studies)))
+        inputs = stacked([
+            (case.workload, case.cluster, replace(case.plan, recompute_full=np.float64(row.prediction.recompute_full)))
+            for row, case in zip(rows, cases, strict=True)
+        ])  # fmt: skip
+        measured = [math.log(row.prediction.step_s) - math.log(row.time_ratio) for row in rows]
+        return Observations(tuple(rows), families, scopes, inputs, membership, np.array(measured), weights)
+
+    @property
+    def sources(self) -> np.ndarray:
+        """Study of each run: what fits leave out whole."""
+        return np.array([study_of(row.row.source) for row in self.rows])
+
+    @property
+    def stacks(self) -> np.ndarray:
+        return np.array([row.stack for row in self.rows])
+
+    @cached_property
+    def cells(self) -> dict[Cell, list[int]]:
+        """Cell -> runs that count in it."""
+        return cells_of(self.rows)
+
+    def log_predicted_s(self, shifts: np.ndarray) -> np.ndarray:
+        """Logarithm of every run's predicted step time."""
+        with jax.enable_x64(True):
+            return np.asarray(_log_step_time(self.inputs, _totals(self.membership, shifts)))
+
+    def slopes(self, shifts: np.ndarray) -> np.ndarray:
+        """Its derivatives by the shifts, shape (run, shift)."""
+        with jax.enable_x64(True):
+            return np.asarray(_slopes(self.inputs, _totals(self.membership, shifts), self.membership))
+
+    def circumstances(self, log_predicted_s: np.ndarray) -> list[PredictionContext]:
+        """Of the predictions of every run; where one is not finite, of the one by the constants of the literature."""
+        slower = log_predicted_s - self._log_literature_s
+        utilisation = np.exp(-np.where(np.isfinite(slower), slower, 0.0)) * [row.prediction.mfu for row in self.rows]
+        chips = [float(row.case.cluster.chips) for row in self.rows if row.case is not None]
+        return [PredictionContext(float(mfu), of) for mfu, of in zip(utilisation, chips, strict=True)]
+
+    @cached_property
+    def _log_literature_s(self) -> np.ndarray:
+        return self.log_predicted_s(np.zeros(len(self.scopes.entries)))
+
+    @cached_property
+    def open_half_widths(self) -> np.ndarray:
+        """Half width of each run that open fields alone make."""
+        return DEVIATIONS * np.array([row.prediction.spread for row in self.rows])
+
+    def errors(self, log_predicted_s: np.ndarray) -> np.ndarray:
+        """(predicted - measured) / measured of what each row measures."""
+        ratio = np.exp(log_predicted_s - self.log_measured_s)
+        rate = np.array([row.metric.rate for row in self.rows])
+        return np.where(rate, 1.0 / ratio, ratio) - 1.0
+
+    def over_cells(
+        self, log_predicted_s: np.ndarray, of: Sequence[bool] | None = None, *, every: bool = False
+    ) -> CellErrors:
+        """Errors over the cells of complete rows (or of `every` row), `of` some runs, that were predicted (not NaN)."""
+        chosen = [
+            [i for i in members if (every or complete(self.rows[i])) and (of is None or of[i])]
+            for members in self.cells.values()
+        ]
+        return cell_errors(chosen, self.errors(log_predicted_s), log_predicted_s - self.log_measured_s)
+
+
+def _run_by(names: Sequence[str], studies: Sequence[str], weights: np.ndarray, least: int) -> list[str]:
+    """Names that at least so many studies with runs that count ran, sorted."""
+    by: dict[str, set[str]] = defaultdict(set)
+    for name, each, weight in zip(names, studies, weights, strict=True):
+        if weight > 0.0 or least <= 1:
+            by[name].add(each)
+    return sorted(name for name, ran in by.items() if len(ran) >= least)
+
+
+def _cell_weights(rows: Sequence[Scored]) -> np.ndarray:
+    """Every cell weighs 1 however many rows it has."""
+    judged = any(complete(row) for row in rows)  # files of one's own may say nothing of completeness and quality
+    members: dict[tuple, list[int]] = defaultdict(list)
+    for i, row in enumerate(rows):
+        if not row.left_out:
+            members[(*row.cell, complete(row) or not judged)].append(i)
+    weights = np.zeros(len(rows))
+    for (*_, is_complete), indices in members.items():
+        weights[indices] = float(is_complete) / len(indices)
+    return weights

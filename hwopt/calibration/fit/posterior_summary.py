@@ -1,0 +1,55 @@
+"""What a fit to one's own runs learned: how much narrower predictions are, and which constants moved."""
+
+import numpy as np
+
+from hwopt.calibration.fit.observations import Observations
+from hwopt.calibration.fit.posterior import Posterior
+from hwopt.calibration.intervals import interval
+from hwopt.catalog import Calibration, software_family
+from hwopt.hardware.calibration import CONSTANTS, family_of
+
+MOVED = 0.5
+"""Standard deviations of its prior from which on a constant is said to have moved."""
+
+
+def posterior_summary(
+    observations: Observations, base: Calibration, fitted: Calibration, mean: np.ndarray, sd: np.ndarray,
+    posterior: Posterior,
+) -> dict:  # fmt: skip
+    """What was learned of the machine of the first row.
+
+    **Arguments:** the user's `observations`; the calibration that the fit started at (`base`) and the one it made (`fitted`);
+    prior `mean` and `sd`, and the `posterior`.
+
+    **Returns:** plain numbers: half widths of a typical prediction, the median over the rows' plans, `before` and `after`, as
+    fractions (None without intervals); `level`: the factor on step times by which the level moved, with its deviation in the
+    logarithm; `constants` that moved by more than `MOVED` of their prior deviation, all scopes together.
+    """
+    case, scopes = observations.rows[0].case, observations.scopes
+    assert case is not None
+    on = scopes.membership(family_of(case.architecture), case.stack, software_family(case.stack))
+    change, room = on @ (posterior.shifts - mean), np.sqrt(on**2 @ sd**2)
+    left = np.sqrt(np.diag(on @ posterior.covariance @ on.T))
+    level = [each.name for each in CONSTANTS].index("level")
+    order = sorted(range(len(CONSTANTS)), key=lambda i: -abs(change[i]) / max(room[i], 1e-12))
+    return {
+        "half_width_before": _typical(observations, base, observations.log_predicted_s(mean)),
+        "half_width_after": _typical(observations, fitted, posterior.log_predicted_s),
+        "level": {"factor": float(np.exp(change[level])), "sd": float(left[level]), "prior_sd": float(room[level])},
+        "constants": [
+            {"constant": CONSTANTS[i].name, "meaning": CONSTANTS[i].meaning, "change": float(change[i]),
+             "prior_sd": float(room[i]), "sd": float(left[i])}
+            for i in order
+            if abs(change[i]) > MOVED * room[i] and abs(change[i]) > 1e-3
+        ],
+    }  # fmt: skip
+
+
+def _typical(observations: Observations, calibration: Calibration, log_predicted_s: np.ndarray) -> float | None:
+    """Half width of a prediction, as a fraction, the median over the rows' plans."""
+    halves = []
+    for row, of in zip(observations.rows, observations.circumstances(log_predicted_s), strict=True):
+        if row.case is not None:
+            around = interval(row.case.workload, row.case.architecture, row.case.stack, calibration, of=of)
+            halves += [] if around is None else [around.time]
+    return float(np.expm1(np.median(halves))) if halves else None

@@ -1,0 +1,1 @@
+"""Tables of measured runs: columns, cells, rules that infer missing cells."""

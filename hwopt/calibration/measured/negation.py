@@ -1,0 +1,46 @@
+"""Detect whether prose affirms or denies a mention: "no CUDA graphs", "graphs and overlap off", "non-interleaved"."""
+
+import re
+
+_NOT = r"(?<![\w-])(?:no|not|without|w/o|non|never|neither|nor|cannot|disabl\w+|lack(?:s|ing)?|instead of|rather than|un(?=-))"
+_STOPS = "no|not|without|never|with|for|of|in|to|by|than|on|from|at|as|is|are|was|were|that|which|only|just|but|and|or|nor|when|if"
+_WORD = rf"(?!(?:{_STOPS})\b)(?:[\w.+/'-]*\w)"
+_PHRASE = rf"(?:{_WORD} ){{0,3}}{_WORD}"
+_NEAR = rf"(?:{_WORD} ){{0,2}}"
+
+_BEFORE = re.compile(rf"{_NOT}[ -](?:{_PHRASE}(?:, {_PHRASE})*,? (?:or|nor|and) )?{_NEAR}$|(?<!\w)(?:un|non)$")
+"""A denial that reaches a mention: `no`, `no fused`, `without A or`, `without A, B or`, `un` of the same word."""
+
+_LISTED = re.compile(rf"{_NOT} {_PHRASE}(?:, {_PHRASE})*, {_NEAR}$")
+"""A denial that reaches a mention before a comma only if an `or` is still to come: `without A, B or C`."""
+
+_OR = re.compile(rf"\w*(?: {_WORD}){{0,2}}(?:, {_PHRASE})*,? n?or ")
+_AUXILIARY = r"(?:(?:is|are|was|were|be|been|being|kept|left|turned|switched|set to|both|all) )*"
+_DENIED = (
+    rf"{_AUXILIARY}(?:off|disabled|deactivated|unused|not (?:yet )?"
+    r"(?:used|enabled|applied|active|on|available|supported|recomputed|counted))\b"
+)
+_NOUN = "(?: (?:kernels?|capture|mode|schedule|scheduling|training|layers?|activations?|calls?))?"
+_AFTER = re.compile(
+    rf"\w*{_NOUN}(?:(?: (?:and|or|/|&) |/)(?:{_WORD} ){{0,2}}{_WORD}{_NOUN})*"
+    rf"(?: ?[:(]? ?{_DENIED}| ?[=:] ?[\"']?(?:false|no|none|off|disabled|0(?:\.0*)?(?![\w.]))\b)"
+)
+"""A denial that follows a mention: `off`, `=false`, `: none`, `is not used`, `and B off`."""
+
+
+def affirms(words: str, text: str) -> bool | None:
+    """Return whether a text affirms (True) or denies (False) what some words mention.
+
+    None where nothing mentions it, where mentions contradict each other, and for a denial of a denial.
+
+    **Arguments:** `words`: a regular expression, of which the group `at`, if it has one, is the mention; `text` in small letters.
+    """
+    found = set()
+    for match in re.finditer(words, text):
+        start, end = match.span("at" if "at" in match.re.groupindex else 0)
+        before, after = text[max(start - 120, 0) : start], text[end : end + 120]
+        reaching = _BEFORE.search(before) or (_OR.match(after) and _LISTED.search(before))
+        twice = reaching and re.search(rf"{_NOT} $", before[: reaching.start()])
+        denials = bool(reaching) + bool(twice) + bool(_AFTER.match(after))
+        found.add({0: True, 1: False}.get(denials))
+    return found.pop() if len(found) == 1 else None

@@ -1,0 +1,58 @@
+"""Measured runs as typed rows: blanks as None, every fault named by file, row and column."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tqdm import tqdm
+
+from hwopt.calibration.measured.collected_text import complete
+from hwopt.calibration.measured.columns import MeasuredRow, columns_of
+from hwopt.calibration.measured.table import load
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """All rows of a file, in its order."""
+
+    path: Path
+    kind: type[MeasuredRow]
+    rows: list[MeasuredRow]
+    inferred: tuple[str, ...]  # columns that the file lacks and its words fill
+
+
+def read(path: str | Path, *, progress: bool = False) -> Measurements:
+    """All rows of a CSV file of measured training runs or services.
+
+    Columns that the table lacks are inferred from its words, once, here. A row whose cells are those of an earlier one is
+    marked with that row's line.
+
+    **Arguments:** `path` as `hwopt.calibration.measured.table.load` takes it; `progress`: show a bar on standard error.
+
+    **Returns:** rows in the file's order; a row without an id is called `row-<line>`.
+
+    **Raises:** `UserError` for a file that cannot be read as such, with file, row, column and what was likely meant.
+    """
+    table = load(path)
+    declared, present = columns_of(table.kind), frozenset(table.header)
+    filled: set[str] = set()
+    first: dict[tuple[str, ...], int] = {}
+    named: dict[str, int] = {}
+    rows = []
+    with tqdm(total=len(table.lines), desc="reading", unit="row", disable=not progress, leave=False) as bar:
+        for line, cells in table.cells():
+            repeats = first.setdefault(tuple(cells.values()), line)
+            name = cells.get("id", "")
+            if name and (other := named.setdefault(name, line)) != line and repeats == line:
+                raise table.fault(line, "id", name, f"is the row at line {other} already; give each its own")
+            filled |= complete(cells, table.kind, present)
+            values = {}
+            for name, column in declared.items():
+                if cell := cells.get(name):
+                    try:
+                        values[name] = column.read(cell)
+                    except ValueError as error:
+                        raise table.fault(line, name, cell, str(error)) from None
+            values.setdefault("id", f"row-{line}")
+            rows.append(table.kind(line=line, columns=present, repeats=repeats if repeats != line else 0, **values))
+            bar.update()
+    return Measurements(table.path, table.kind, rows, tuple(name for name in declared if name in filled))

@@ -1,0 +1,147 @@
+"""A CSV table of measured runs as cells by column; every fault of the file is named with its place."""
+
+import csv
+import io
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from hwopt import escape
+from hwopt.arguments import file_bytes
+from hwopt.calibration.measured.columns import PROSE, MeasuredRow, MeasuredRun, MeasuredService, columns_of, essential
+from hwopt.errors import UserError, suggest
+
+
+@dataclass(frozen=True)
+class CellTable:
+    """A file's cells, the header apart."""
+
+    path: Path
+    kind: type[MeasuredRow]  # of its rows
+    header: list[str]  # names as declared
+    spelled: list[str]  # names as the file has them
+    lines: list[tuple[int, list[str]]]  # line of the file on which a row ends, its cells
+
+    def cells(self) -> Iterator[tuple[int, dict[str, str]]]:
+        """Line and cells by column of each row.
+
+        **Raises:** `UserError` for a row with more cells than columns.
+        """
+        for line, cells in self.lines:
+            if (extra := len(cells) - len(self.header)) > 0:
+                raise UserError(
+                    f"{self.path}: row at line {line}: {extra} more cells than columns ('{self.spelled[-1]}' is the last "
+                    "column); quote a cell that contains a comma"
+                )
+            yield line, dict(zip(self.header, cells, strict=False))
+
+    def fault(self, line: int, column: str, cell: str, intent: str) -> UserError:
+        """What is wrong with one cell."""
+        name = self.spelled[self.header.index(column)] if column in self.header else column
+        return UserError(f"{self.path}: row at line {line}, column '{name}': '{cell}' {intent}")
+
+
+def load(path: str | Path) -> CellTable:
+    """The cells of a CSV file of measured runs, training or serving by its header.
+
+    **Arguments:** `path` of a UTF-8 CSV whose first line names the columns; the essential ones must be among them.
+
+    **Raises:** `UserError` for a path that is not a file, a file that is not CSV, is empty, holds a header alone or lacks columns.
+    """
+    if not isinstance(path, (str, os.PathLike)):
+        raise UserError(f"a file of measured runs is named by its path, not by {path!r}")
+    path = Path(path)
+    reader = csv.reader(io.StringIO(_text(path), newline=""), strict=True)
+    once: dict[str, str] = {}  # cells of a long table are few texts, many times
+    try:
+        lines = [
+            (
+                reader.line_num,
+                [once.setdefault(cell, cell) for cell in (escape.sentence(each.strip()) for each in cells)],
+            )
+            for cells in reader
+            if any(map(str.strip, cells))
+        ]
+    except csv.Error as error:
+        hint = "is a quotation mark left open?"
+        raise UserError(f"{path}: row at line {reader.line_num}: not CSV ({error}); {hint}") from None
+    if not lines:
+        wanted = ", ".join(essential(MeasuredRun)[:3])
+        raise UserError(f"{path}: the file is empty; its first line should name columns such as {wanted}")
+    (_, spelled), *lines = lines
+    kind = kind_of(spelled)
+    header = _header(path, spelled, kind)
+    if not lines:
+        raise UserError(f"{path}: no rows below the header; was the file cut off?")
+    return CellTable(path, kind, header, spelled, lines)
+
+
+def kind_of(header: list[str]) -> type[MeasuredRow]:
+    """Whether a table is one of services, requests by their tokens and no global batch, or of training runs."""
+    names = {cell.strip().lower() for cell in header}
+    serving = not names.isdisjoint({"input_tokens", "output_tokens"}) and "global_batch_sequences" not in names
+    return MeasuredService if serving else MeasuredRun
+
+
+def _text(path: Path) -> str:
+    try:
+        raw = file_bytes(path)
+    except FileNotFoundError:
+        near = [p.name for p in path.parent.glob("*.csv")] if path.parent.is_dir() else []
+        raise UserError(f"{path}: no such file; {suggest(path.name, near)}") from None
+    except IsADirectoryError:
+        raise UserError(f"{path}: is a folder; name a .csv file in it") from None
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        raise UserError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
+    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise UserError(f"{path}: is UTF-16; save it as UTF-8 CSV")
+    if (at := raw.find(b"\0")) >= 0:
+        line = raw.count(b"\n", 0, at) + 1
+        raise UserError(f"{path}: line {line} has a NUL byte; is it a CSV file?")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line, byte = raw.count(b"\n", 0, error.start) + 1, raw[error.start]
+        where = f"row at line {line}, column {_column_at(raw, error.start)}"
+        raise UserError(f"{path}: {where}: byte {byte:#x} is not UTF-8; save the file as UTF-8 CSV") from None
+
+
+def _column_at(raw: bytes, position: int) -> str:
+    """Name of the column a byte stands in, as far as a broken line tells."""
+    first, *_ = raw.split(b"\n", 1)
+    before = raw[raw.rfind(b"\n", 0, position) + 1 : position].decode("utf-8", "replace")
+    try:
+        index = len(next(csv.reader([before]), [""]) or [""]) - 1
+        name = first.decode("ascii").strip().split(",")[index]
+    except (csv.Error, UnicodeDecodeError, IndexError):
+        return str(before.count(",") + 1)
+    return f"'{name}'"
+
+
+def _header(path: Path, spelled: list[str], kind: type[MeasuredRow]) -> list[str]:
+    """Names of columns as they are declared."""
+    declared = columns_of(kind)
+    by_fold = {name.lower(): name for name in (*declared, *PROSE[kind])}
+    names = [by_fold.get(cell.lower(), cell) for cell in spelled]
+    others = {other: name for name, column in declared.items() for other in column.also if name not in names}
+    names = [others.get(name.lower(), name) for name in names]
+    free, hints = [name for name in names if name not in by_fold.values()], []
+    for name in essential(kind):
+        if name not in names:
+            spellings = (name, *declared[name].also)
+            quoted = " or ".join(f"'{each}'" for each in spellings)
+            hints.append(f"{quoted} ({_intent(spellings, free, spelled)})")
+    if hints:
+        raise UserError(f"{path}: row 1 (header): missing column {', '.join(hints[:3])}{' ...' if hints[3:] else ''}")
+    if twice := sorted({name for name in names if name and names.count(name) > 1}):
+        raise UserError(f"{path}: row 1 (header): column '{twice[0]}' stands twice; rename or drop one")
+    return names
+
+
+def _intent(wanted: tuple[str, ...], free: list[str], cells: list[str]) -> str:
+    for delimiter, spoken in ((";", "semicolons"), ("\t", "tabs")):
+        if len(cells) <= 2 and any(delimiter in cell for cell in cells):
+            return f"fields are separated by {spoken}; save with commas"
+    hints = [suggest(name, free) for name in wanted]
+    return next((hint for hint in hints if hint.startswith("did you mean")), hints[0])

@@ -1,0 +1,105 @@
+"""Machines of measured rows: chips, links and software with a row's settings, under the constants of a mode."""
+
+from collections import namedtuple
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache, lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from hwopt import catalog
+from hwopt.calibration.holdout import study_of
+from hwopt.calibration.measured.columns import MeasuredRun
+from hwopt.catalog import Calibration
+from hwopt.hardware.cluster import Cluster
+from hwopt.stack import Stack
+from hwopt.units import to_si
+
+_GRAPHED_LAYER_S = 5e-5
+"""Host time of a layer inside a graph of the whole step (estimate, 10 to 100 us)."""
+
+_PARTLY_GRAPHED = 0.5
+"""Host time of a layer whose attention, router or MLP is a graph over one launched kernel by kernel (estimate)."""
+
+_NARROW_SCALE_CASTS = 2.5
+"""Passes of casts with one scale a row or block over those with one scale a tensor: both orientations are quantised apart
+(estimate, 1.5 to 4; torchtitan's own tables print 1.4 to 1.5 times the step)."""
+
+_MACHINES = 4096
+"""Machines that are remembered: rows of a table share theirs."""
+
+
+Settings = namedtuple(
+    "Settings",
+    "attention_kernel tp_overlap pp_overlap ep_overlap deduplicated_dispatch host_graphs recompute_norms recompute_activation "
+    "logit_bytes gathered_inputs gradient_bytes number_format scaling",
+    defaults=(None,) * 13,
+)
+"""Columns of a row whose software is not as its stack has it."""
+
+
+class MeasuredMachine(NamedTuple):
+    """What rows of one machine share; the number of chips apart."""
+
+    accelerator: str  # catalogue slug
+    architecture: str  # of the accelerator
+    domain: float | None  # chips of a scale-up domain; None: the accelerator's
+    scale_out_gbit_per_s: float | None  # of a chip; None: the accelerator's
+    stack: str
+    settings: Settings = Settings()
+    operation: str = catalog.BENCHMARK
+
+
+def software(stack: Stack, row: Settings | MeasuredRun) -> Stack:
+    """The stack with the settings that the row states: kernels, overlap, graphs, scales, what stays in memory."""
+    stored = {"fused": 0.0, "unfused": 1.0, None: None}[row.attention_kernel]
+    graphed = _GRAPHED_LAYER_S if row.host_graphs == "step" else None
+    settings = {
+        "attention_scores_stored": stored,
+        "tp_overlap": row.tp_overlap, "pp_overlap": row.pp_overlap, "ep_overlap": row.ep_overlap,
+        "dispatch_deduplicated": row.deduplicated_dispatch,
+        "host_layer_s": graphed, "host_moe_layer_s": graphed,
+        "residual_tensors": 2.0 if row.recompute_norms else None,
+        "product_kept": 0.0 if row.recompute_activation else None,
+        "logit_bytes": row.logit_bytes,
+        "gathered_inputs_kept": row.gathered_inputs,
+        # Megatron and DeepSpeed reduce gradients in the weights' format; only bf16 makes them add up in 32 bit.
+        "gradient_bytes": 2.0 if row.number_format == "fp16" else row.gradient_bytes,
+    }  # fmt: skip
+    if settings["gradient_bytes"] is not None:
+        settings["gradient_copy_bytes"] = 0.0
+    stack = replace(stack, **{name: np.float64(value) for name, value in settings.items() if value is not None})
+    casts = _NARROW_SCALE_CASTS if row.scaling in ("row", "block") else 1.0
+    host = _PARTLY_GRAPHED if row.host_graphs == "parts" else 1.0
+    factors = {"cast_passes": casts, "host_layer_s": host, "host_moe_layer_s": host}
+    return replace(stack, **{name: np.float64(factor * getattr(stack, name)) for name, factor in factors.items()})
+
+
+@cache
+def _parts(accelerator: str, domain: float | None, links: float | None, stack: str, operation: str) -> Cluster:
+    return catalog.cluster(
+        accelerator, 8, domain=domain, stack=stack, scale_out_bytes_per_s=links, constants=catalog.LITERATURE,
+        operation=operation,
+    )  # fmt: skip
+
+
+Constants = Callable[[MeasuredMachine, str], Cluster]
+"""Eight chips of a machine, with constants that a source of runs had no part in."""
+
+
+def constants(calibration: Calibration | None) -> Constants:
+    """Machines with the constants of a mode, each made once.
+
+    **Arguments:** `calibration` as `catalog.calibration` returns it.
+    """
+    left_out = calibration.left_out if calibration is not None else {}
+
+    @lru_cache(_MACHINES)
+    def of(machine: MeasuredMachine, without: str) -> Cluster:
+        links = machine.scale_out_gbit_per_s and to_si(machine.scale_out_gbit_per_s, "Gb/s")
+        cluster = _parts(machine.accelerator, machine.domain, links, machine.stack, machine.operation)
+        cluster = replace(cluster, stack=software(cluster.stack, machine.settings))
+        return catalog.with_constants(cluster, calibration, machine.architecture, machine.stack, without=without)
+
+    return lambda machine, source: of(machine, study_of(source) if study_of(source) in left_out else "")

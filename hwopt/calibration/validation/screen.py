@@ -1,0 +1,88 @@
+"""One screen of text for a validation."""
+
+
+def screen(result: dict) -> str:
+    """What `hwopt validate` prints: the errors over cells, the baseline beside them, sources, and what was left out.
+
+    **Arguments:** `result` of `validate`.
+    """
+    s = result["summary"]
+    spread, coverage, inferred = s["release_spread"], s["interval_coverage"], s["inferred"]
+    origin = f"{len(inferred)} inferred from the file's text; python -m hwopt.calibration.measured.collected_text writes them into it"
+    held = "none: these constants were not calibrated, or not to such models"
+    if coverage is not None:
+        held = f"{100 * coverage:.0f} % of measured values inside, meant to be 80"
+    lines = [
+        f"{s['rows']} rows: {s['scored']} scored in {s['cells']} cells (source, model, accelerator), {s['skipped']} skipped",
+        f"constants: {s['constants']}",
+        f"columns: {origin if inferred else 'as the file states them'}",
+        "",
+        f"{'':38}{'median':>8}{'mean':>8}{'max':>8}{'bias':>8}",
+        f"{'error over cells':38}{_percent(s['median_abs_error'])}{_percent(s['mean_abs_error'])}"
+        f"{_percent(s['max_abs_error'])}{_percent(s['time_bias'], '+')}",
+        *_operation_lines(s["by_group"].get("operation", {})),
+        f"{'one utilisation per accelerator':38}{_percent(s['baseline_abs_error'])}{_percent(s['baseline_mean_abs_error'])}",
+    ]
+    if spread["configurations"]:
+        lines.append(
+            f"{'releases of one configuration differ':38}{_percent(spread['median'])}"
+            f"   (median of {spread['configurations']}; 90th percentile {100 * spread['p90']:.0f} %)"
+        )
+    lines += [
+        f"intervals: {held}",
+        "bias: predicted over measured step time; + is too slow",
+        "",
+        f"{'source':50}{'cells':>6}{'rows':>6}{'median':>8}{'bias':>8}",
+    ]
+    for source, of in sorted(s["by_source"].items(), key=lambda item: -item[1]["cells"]):
+        errors = _percent(of["median_abs_error"]) + _percent(of["time_bias"], "+")
+        lines.append(f"{source[:49]:50}{of['cells']:6}{of['rows']:6}{errors}")
+    lines += group_lines(s) if "phase" in s["by_group"] else []
+    if again := s["superseded"]:
+        lines += ["", f"{again} scored rows repeat a run (older release or another metric) and do not count in cells"]
+    if s["skipped"]:
+        lines += [
+            "",
+            "skipped",
+            *(_skipped(reason, count, result["rows"]) for reason, count in s["skipped_by_reason"].items()),
+        ]
+    return "\n".join(lines)
+
+
+def _operation_lines(groups: dict) -> list[str]:
+    """Benchmarks and production apart, where a file has production: what weeks of a run lose, no benchmark shows."""
+    if "production" not in groups:
+        return []
+    keys = ("median_abs_error", "mean_abs_error", "max_abs_error")
+    return [
+        f"  {name:36}{''.join(_percent(of[key]) for key in keys)}{_percent(of['time_bias'], '+')}   cells: {of['cells']}"
+        for name, of in groups.items()
+    ]
+
+
+_EXAMPLES = 3
+"""Rows that are named of those skipped for one reason."""
+
+
+def _skipped(reason: str, count: int, rows: list[dict]) -> str:
+    """A reason, how many rows it left out, and the first of them that say more."""
+    said = [f"{row['id']}: {row['detail']}" for row in rows if row["reason"] == reason and row["detail"]]
+    more = f", and {len(said) - _EXAMPLES} more" if len(said) > _EXAMPLES else ""
+    return f"{count:6}  {reason}" + (f" ({'; '.join(said[:_EXAMPLES])}{more})" if said else "")
+
+
+def group_lines(summary: dict) -> list[str]:
+    """Errors over cells by software, chip and phase, and the share of measured values inside their intervals."""
+    head = f"{'':50}{'cells':>6}{'rows':>6}{'median':>8}{'mean':>8}{'bias':>8}{'inside':>8}"
+    lines = ["", head]
+    for what, groups in summary["by_group"].items():
+        lines.append(f"by {what}")
+        for name, of in groups.items():
+            errors = "".join(_percent(of[key]) for key in ("median_abs_error", "mean_abs_error"))
+            ends = _percent(of["time_bias"], "+") + _percent(of["interval_coverage"])
+            lines.append(f"  {name[:47]:48}{of['cells']:6}{of['rows']:6}{errors}{ends}")
+    return lines
+
+
+def _percent(value: float | None, sign: str = "") -> str:
+    return f"{'-':>8}" if value is None else f"{100 * value:{sign}7.1f}%"

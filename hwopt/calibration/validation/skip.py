@@ -1,0 +1,26 @@
+"""Why a row is not scored: a short closed list."""
+
+from enum import StrEnum
+
+
+class SkipReason(StrEnum):
+    """The only reasons for which `validate` leaves a row out; each is printed with its count."""
+
+    NO_MEASUREMENT = "no measured value"
+    UNSUPPORTED_METRIC = "unsupported metric"
+    HEADLINE = "quality C: inconsistent or headline only"
+    HYBRID = "not a plain transformer (hybrid or recurrent layers)"
+    UNKNOWN_ACCELERATOR = "unknown accelerator"
+    UNKNOWN_SHAPE = "model shape not stated and model not in the catalogue"
+    INCOMPLETE_PLAN = "incomplete plan or batch"
+    INCONSISTENT_PLAN = "inconsistent plan (degrees, chips, layers and batch do not fit together)"
+    REPEATED = "repeats an earlier row cell for cell: counted once"
+
+
+class Skip(Exception):
+    """A row that cannot be scored. Carries its `SkipReason` and what exactly is missing; never reaches the user as an error."""
+
+    def __init__(self, reason: SkipReason, detail: str = ""):
+        super().__init__(detail)
+        self.reason = reason
+        self.detail = detail
