@@ -28,9 +28,9 @@ from IPython.display import Image
 
 import hwopt
 from hwopt import catalog
+from hwopt.output.answers.scaling import table
+from hwopt.output.text.scaling import headline, why
 from hwopt.plot.pareto import plot_pareto
-from hwopt.report.scaling import table
-from hwopt.report.scaling_words import headline, why
 
 FAST = bool(os.environ.get("HWOPT_FAST"))  # smaller questions, the same code
 

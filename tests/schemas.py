@@ -16,8 +16,8 @@ KEYS = Path(__file__).parent / "reference" / "json_keys.txt"
 
 @cache
 def _validator(command):
-    from hwopt.report.schema.commands import schema_of
-    from hwopt.report.schema.kinds import closed
+    from hwopt.output.schema.commands import schema_of
+    from hwopt.output.schema.elements import closed
 
     schema = schema_of(command)
     jsonschema.Draft202012Validator.check_schema(schema)
@@ -68,7 +68,7 @@ def _text(keys):
 
 def keys_text():
     """The text of `json_keys.txt` as the schemas are now."""
-    from hwopt.report.schema.commands import COMMANDS, schema_of
+    from hwopt.output.schema.commands import COMMANDS, schema_of
 
     schemas = {command: schema_of(command) for command in COMMANDS}
     lines = {command: _text(_keys(schema)) for command, schema in schemas.items()}

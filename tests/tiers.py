@@ -39,7 +39,7 @@ TESTS_OF = {
     "hwopt/solver": SOLVER,
     "hwopt/analysis": ("tests/unit/study", "tests/property/test_sweeps.py"),
     "hwopt/calibration": ("tests/unit/evidence", "tests/validation", "tests/results"),
-    "hwopt/report": SCREENS,
+    "hwopt/output": SCREENS,
     "hwopt/plot": SCREENS,
     "hwopt/cli": SCREENS,
     "objectives": ("tests/unit/test_objectives.py", "tests/unit/optim"),

@@ -11,7 +11,7 @@ from hwopt.cli.paths import REPORT
 from hwopt.errors import UserError
 
 if TYPE_CHECKING:
-    from hwopt.report.answer import Answer
+    from hwopt.output.answer import Answer
 
 FLAGS = (
     Flag(
@@ -29,6 +29,6 @@ def answer(options: argparse.Namespace) -> "Answer":
     if not options.blueprint.endswith(".toml") and os.path.isfile(options.blueprint):
         raise UserError(f"{options.blueprint}: a blueprint is read from a .toml file; end its name in .toml")
     from hwopt.analysis.claim_check import check
-    from hwopt.report.blueprint import check_answer
+    from hwopt.output.answers.claim_check import check_answer
 
     return check_answer(check(options.blueprint))

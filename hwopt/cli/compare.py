@@ -12,7 +12,7 @@ from hwopt.cli.question import asked_objective
 from hwopt.errors import UserError
 
 if TYPE_CHECKING:
-    from hwopt.report.answer import Answer
+    from hwopt.output.answer import Answer
 
 FLAGS = (
     Flag("--chips", "chips of the catalogue to compare: h100-sxm,b200,mi300x; * for all", NAMES, needed=True),
@@ -33,7 +33,7 @@ def answer(options: argparse.Namespace) -> "Answer":
         raise UserError("--chip: --chips names the chips to compare; leave --chip out")
     objective = asked_objective(options)
     from hwopt.analysis.comparison import compare
-    from hwopt.report.comparison import comparison_answer
+    from hwopt.output.answers.comparison import comparison_answer
 
     how = {"freeze": options.freeze, "bounds": options.bounds, "progress": is_watched(options)}
     return comparison_answer(compare(objective, options.chips, seconds=options.seconds, **how))

@@ -13,7 +13,7 @@ from hwopt.cli.paths import REPORT
 from hwopt.errors import UserError
 
 if TYPE_CHECKING:
-    from hwopt.report.answer import Answer
+    from hwopt.output.answer import Answer
 
 
 def _date(flag: str, text: str) -> datetime.date:
@@ -59,7 +59,7 @@ def answer(options: argparse.Namespace) -> "Answer":
     """Return the answer."""
     from hwopt import catalog
     from hwopt.analysis.deploy import deploy
-    from hwopt.report.deploy import deploy_answer
+    from hwopt.output.answers.deploy import deploy_answer
 
     named: dict[str, Any] = {each.attribute: getattr(options, each.attribute) for each in _OWN}
     found = deploy(

@@ -14,7 +14,7 @@ DOCS = (Flag("topic", "a page: a command, a theme of the physics, or what the li
 
 def docs(options: argparse.Namespace) -> int:
     """The list of pages, or one."""
-    from hwopt.report import guide
+    from hwopt.output import guide
 
     if options.topic is None:
         titles = {topic: guide.title(path) for topic, path in guide.topics().items()}

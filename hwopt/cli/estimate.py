@@ -47,14 +47,14 @@ def run(options: argparse.Namespace) -> int:
 
     work = work_of(options, FLAGS)
     from hwopt.model.estimate import estimate
+    from hwopt.output.answers.documents import report_document
+    from hwopt.output.answers.screens import estimate_screen
+    from hwopt.output.text.backup_workers import backup_document, backup_lines
+    from hwopt.output.text.daily_load import day_document, day_lines
+    from hwopt.output.text.plans import plan_document
+    from hwopt.output.text.preemption import spot_document, spot_lines
+    from hwopt.output.text.transfer_learning import transfer_document, transfer_lines
     from hwopt.planning.plan_search import best_plan
-    from hwopt.report.backup import backup_document, backup_lines
-    from hwopt.report.day import day_document, day_lines
-    from hwopt.report.documents import report_document
-    from hwopt.report.plan_words import plan_document
-    from hwopt.report.screens import estimate_screen
-    from hwopt.report.spot import spot_document, spot_lines
-    from hwopt.report.transfer import transfer_document, transfer_lines
     from hwopt.trace.cache import evaluate_in_numpy
 
     worth, before = _transfer(options, work)
@@ -162,7 +162,7 @@ def _transfer(options: argparse.Namespace, work: Any) -> tuple[Any, str]:
 
 def _bill(work: Any, cluster: Any, plan: Any) -> list[dict[str, Any]]:
     """What the cluster is made of; of two kinds of chips the parts of each, as many as its plan uses."""
-    from hwopt.report.bill import cluster_bill
+    from hwopt.output.text.bill import cluster_bill
 
     if len(work.kinds) == 1:
         return cluster_bill(cluster, work.records)

@@ -26,7 +26,7 @@ def held_for(name: str | None) -> Mapping[str, float]:
     """What all plans of a search have alike for the settings of some software: nothing, of what can be told of all."""
     if name not in TRAINERS:
         return {}
-    from hwopt.report.launch.trainers import TRAINERS as KNOWN
+    from hwopt.output.export.trainers import TRAINERS as KNOWN
 
     return KNOWN[name].held if name in KNOWN else {}
 
@@ -50,8 +50,8 @@ def check_export(name: str | None, workload: Any, chip: str, precision: str) -> 
         raise UserError(
             f"--export {name}: launch settings of transformers alone, and this workload is a table of operators"
         )
-    from hwopt.report.launch.settings import ENGINES as KNOWN
-    from hwopt.report.launch.trainers import TRAINERS as FILES
+    from hwopt.output.export.settings import ENGINES as KNOWN
+    from hwopt.output.export.trainers import TRAINERS as FILES
 
     entry = supported("chips", chip)
     if name in TRAINERS:
@@ -76,11 +76,11 @@ def show_export(
     **Arguments:** `name` of the workload; `ranked`: candidate plans, best first; `chips`: the chip of each group;
     `asked`: returns the question as JSON.
     """
-    from hwopt.report.launch.trainers import TRAINERS as FILES
+    from hwopt.output.export.trainers import TRAINERS as FILES
 
     if options.export in FILES:
-        from hwopt.report.launch.first import first_told
-        from hwopt.report.launch.trainer import file_text, training_file
+        from hwopt.output.export.first_group import first_told
+        from hwopt.output.export.trainer import file_text, training_file
 
         trainer = FILES[options.export]
         write = lambda each: training_file(options.export, trainer, workload, each.plan)
@@ -88,7 +88,7 @@ def show_export(
         show(options, lambda: asked() | told._asdict(), lambda: file_text(trainer, told, title))
         return
     if options.export in TRAINERS:
-        from hwopt.report import megatron
+        from hwopt.output.export import megatron
 
         settings = megatron.megatron_settings(workload, ranked[0].plan)
         show(
@@ -100,7 +100,7 @@ def show_export(
     from hwopt.catalog import checkpoint
     from hwopt.catalog.chips import architecture
     from hwopt.catalog.load import supported
-    from hwopt.report.launch.settings import launch_document, launch_text, launchable
+    from hwopt.output.export.settings import launch_document, launch_text, launchable
 
     families = [architecture(supported("chips", chip)) for chip in chips]
     launch = launchable(options.export, workload, ranked, families, checkpoint(name))

@@ -14,7 +14,7 @@ from hwopt.cli.sensitivity import FIGURE
 from hwopt.errors import UserError
 
 if TYPE_CHECKING:
-    from hwopt.report.answer import Answer
+    from hwopt.output.answer import Answer
 
 _OTHERS = ("--mode", "--latency-tail-s", "--bandwidth-spread", "--rack-chips")
 
@@ -48,7 +48,7 @@ def answer(options: argparse.Namespace) -> "Answer":
     from hwopt.analysis.fabrics import fabrics, jitter_levels
     from hwopt.calibration.intervals import PredictionContext
     from hwopt.cli.work import work_of
-    from hwopt.report.fabrics import fabrics_answer
+    from hwopt.output.answers.fabrics import fabrics_answer
 
     asked = copy.copy(options)
     asked.mode = TRAINING.names[0]

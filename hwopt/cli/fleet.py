@@ -15,7 +15,7 @@ from hwopt.cli.sensitivity import FIGURE
 from hwopt.errors import UserError, suggest
 
 if TYPE_CHECKING:
-    from hwopt.report.answer import Answer
+    from hwopt.output.answer import Answer
 
 _OTHERS = ("--mode", "--chips", "--chip", "--sites", "--lines", "--batch-ramp")
 
@@ -111,7 +111,7 @@ def answer(options: argparse.Namespace) -> "Answer":
     """Return the answer."""
     asked = Asked.of(options)
     from hwopt.analysis.fleet.data_parallel import fleet
-    from hwopt.report.fleet import fleet_answer
+    from hwopt.output.answers.fleet import fleet_answer
 
     study = fleet(asked.run, asked.groups, options.lines, options.local_steps, options.layout)
     around, title = interval(asked.works, study), asked.title

@@ -12,7 +12,7 @@ from hwopt.cli.paths import REPORT
 from hwopt.cli.question import CHOICES, asked_objective, check_choices
 
 if TYPE_CHECKING:
-    from hwopt.report.answer import Answer
+    from hwopt.output.answer import Answer
 
 FLAGS = (
     FREEZE,
@@ -34,7 +34,7 @@ def answer(options: argparse.Namespace) -> "Answer":
     check_choices(options)
     from hwopt.analysis.marginal_value import invest
     from hwopt.calibration.intervals import question_interval
-    from hwopt.report.invest import invest_answer
+    from hwopt.output.answers.marginal_value import invest_answer
 
     found = invest(
         objective,

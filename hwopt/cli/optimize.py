@@ -63,8 +63,8 @@ def run(options: argparse.Namespace) -> int:
     _check_export(options, objective)
     from hwopt.analysis.integrality_gap import LOOKED_AT, alternatives, integrality_gap
     from hwopt.calibration.intervals import question_interval
-    from hwopt.report.documents import solution_document
-    from hwopt.report.screens import solution_screen
+    from hwopt.output.answers.documents import solution_document
+    from hwopt.output.answers.screens import solution_screen
     from hwopt.solver.deadline import Deadline
     from hwopt.solver.optimize import optimize
     from hwopt.solver.options import SEARCH
@@ -111,8 +111,8 @@ def run(options: argparse.Namespace) -> int:
         doubt = regret(solution, options.vary, deadline=deadline, progress=is_watched(options))
     if path is not None:
         from hwopt.analysis.sensitivity import parameters_of
-        from hwopt.report.page.files import write
-        from hwopt.report.page.optimum import optimum_page
+        from hwopt.output.html.files import write
+        from hwopt.output.html.optimum import optimum_page
 
         write(path, optimum_page(solution, options.command_line, *around, parameters_of(solution, deadline)))
     said = (solution, *around, price, others, doubt)
@@ -183,7 +183,7 @@ def _run_list(options: argparse.Namespace, objective: Any) -> int:
             raise UserError(
                 f"{flag} is about one question, not a list of them: leave it out, or name a member: --only NAME"
             )
-    from hwopt.report.portfolio import portfolio_document, portfolio_screen
+    from hwopt.output.answers.portfolio import portfolio_document, portfolio_screen
     from hwopt.solver.optimize import optimize
 
     solution = optimize(

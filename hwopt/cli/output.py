@@ -35,7 +35,7 @@ def say(text: str) -> None:
 
 def signed(command: str, document: dict[str, Any], line: str = "") -> dict[str, Any]:
     """Return an answer with the name of its schema, and the command `line` that produced it."""
-    from hwopt.report.schema.identity import identity
+    from hwopt.output.schema.identity import identity
 
     return {"schema": identity(command), "command": line} | document
 

@@ -28,14 +28,14 @@ _FIGURES = ".figures"
 
 def page_path(options: argparse.Namespace) -> Path | None:
     """The page of `--report`, which can be written; None without the flag."""
-    from hwopt.report.page.files import writable
+    from hwopt.output.html.files import writable
 
     return None if options.report is None else writable("--report", options.report)
 
 
 def figure_path(options: argparse.Namespace) -> Path | None:
     """The image of `--figure`, likewise."""
-    from hwopt.report.page.files import writable
+    from hwopt.output.html.files import writable
 
     path = None if options.figure is None else writable("--figure", options.figure, "figure.png")
     if path is not None and path.suffix and path.suffix.lower() not in _IMAGES:
@@ -99,7 +99,7 @@ class Outputs:
         screen_of: Callable[..., str],
     ) -> None:
         """Figures and page of a study's dataset, then its screen or JSON. Paths are said as the user wrote them."""
-        from hwopt.report.page.files import write
+        from hwopt.output.html.files import write
 
         remote = self.folder is not None and not isinstance(self.folder, Path)
         drawn, out = (), None if self.options.out is None else str(self.folder if remote else Path(self.options.out))

@@ -82,9 +82,9 @@ def searched(options: argparse.Namespace) -> tuple[Any, Any]:
 
 def _show(options: argparse.Namespace, work: Any, search: Any, rows: Sequence[Any] = ()) -> int:
     """Print the best plan, and what became of each choice (`Branch`); the exit code."""
+    from hwopt.output.answers.plans import plan_screen, plan_search_document
+    from hwopt.output.text.choices import choice_lines, choices_document
     from hwopt.planning.plan_search import fitting_chips
-    from hwopt.report.choices_words import choice_lines, choices_document
-    from hwopt.report.plans import plan_screen, plan_search_document
 
     if search.feasible and options.export is not None:
         ranked = [search.best, *search.alternatives]

@@ -95,9 +95,9 @@ def _optimum(
 ) -> tuple[dict[str, Any], Callable[[], str], bool]:
     from hwopt.calibration.intervals import question_interval
     from hwopt.design.portfolio import listed
-    from hwopt.report.documents import solution_document
-    from hwopt.report.portfolio import portfolio_document, portfolio_screen
-    from hwopt.report.screens import solution_screen
+    from hwopt.output.answers.documents import solution_document
+    from hwopt.output.answers.portfolio import portfolio_document, portfolio_screen
+    from hwopt.output.answers.screens import solution_screen
     from hwopt.solver.portfolio.solution import evaluate_portfolio
     from hwopt.solver.solution import evaluate_design
 
@@ -129,7 +129,7 @@ def _fleet(
 ) -> tuple[dict[str, Any], Callable[[], str], bool]:
     from hwopt.analysis.fleet.data_parallel import restated
     from hwopt.cli.fleet import Asked, interval
-    from hwopt.report.fleet import fleet_answer
+    from hwopt.output.answers.fleet import fleet_answer
 
     fleet = Asked.of(asked)
     study = restated(fleet.run, fleet.groups, names, layout, leaves, asked.lines, asked.local_steps)

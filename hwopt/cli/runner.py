@@ -8,7 +8,7 @@ from hwopt.cli.output import show
 from hwopt.cli.paths import figure_path, page_path
 
 if TYPE_CHECKING:
-    from hwopt.report.answer import Answer
+    from hwopt.output.answer import Answer
 
 
 def runs(answer: "Callable[[argparse.Namespace], Answer]") -> Callable[[argparse.Namespace], int]:
@@ -22,7 +22,7 @@ def runs(answer: "Callable[[argparse.Namespace], Answer]") -> Callable[[argparse
         if figure is not None and found.draw is not None:
             found.draw(figure)
         if path is not None:
-            from hwopt.report.page.files import write
+            from hwopt.output.html.files import write
 
             write(path, found.page(options.command_line))
         show(options, found.document, found.screen)

@@ -14,7 +14,7 @@ from hwopt.cli.paths import REPORT
 from hwopt.cli.sensitivity import FIGURE
 
 if TYPE_CHECKING:
-    from hwopt.report.answer import Answer
+    from hwopt.output.answer import Answer
 
 _OTHERS = ("--mode", "--chips")
 
@@ -44,7 +44,7 @@ def answer(options: argparse.Namespace) -> "Answer":
     from hwopt.analysis.scaling import scale
     from hwopt.calibration.intervals import PredictionContext
     from hwopt.cli.work import work_of
-    from hwopt.report.scaling import scaling_answer
+    from hwopt.output.answers.scaling import scaling_answer
 
     asked = copy.copy(options)
     asked.mode = TRAINING.names[0]

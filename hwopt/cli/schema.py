@@ -7,7 +7,7 @@ from hwopt.cli.flags import Flag
 from hwopt.cli.kinds import TEXT
 from hwopt.cli.output import say
 from hwopt.errors import UserError, suggest
-from hwopt.report.schema.identity import identity
+from hwopt.output.schema.identity import identity
 
 FLAGS = (Flag("of", "a command; without it, names of all schemas", TEXT),)
 
@@ -25,7 +25,7 @@ def schema(options: argparse.Namespace) -> int:
     elif options.of not in names:
         raise UserError(f"no schema of '{options.of}': {suggest(options.of, names)}")
     else:
-        from hwopt.report.schema.commands import schema_of
+        from hwopt.output.schema.commands import schema_of
 
         say(json.dumps(schema_of(options.of), indent=1))
     return 0

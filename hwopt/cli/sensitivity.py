@@ -30,8 +30,8 @@ def run(options: argparse.Namespace) -> int:
     check_choices(options)
     from hwopt.analysis.sensitivity import NoOptimum, sensitivity
     from hwopt.design.metrics import metric
-    from hwopt.report.choices_words import choice_lines, choices_document
-    from hwopt.report.sensitivity import sensitivity_document, sensitivity_screen
+    from hwopt.output.answers.sensitivity import sensitivity_document, sensitivity_screen
+    from hwopt.output.text.choices import choice_lines, choices_document
     from hwopt.solver.optimize import optimize
 
     how = {

@@ -16,19 +16,19 @@ CATALOG = (
 def catalog(options: argparse.Namespace) -> int:
     """Kinds of entries, entries of a kind, or one entry."""
     from hwopt import catalog
-    from hwopt.report import listings
+    from hwopt.output.text import catalog_cards
 
     if options.kind is None:
-        document, text = listings.kinds()
+        document, text = catalog_cards.kinds()
     elif options.name is None:
-        document, text = listings.entries(options.kind)
+        document, text = catalog_cards.entries(options.kind)
     elif catalog.config_file(options.kind, options.name):
-        document, text = listings.shape(options.name)
+        document, text = catalog_cards.shape(options.name)
     else:
         entry = catalog.record(options.kind, options.name)
         if options.kind == "chips" and "unsupported" not in entry.text:
             catalog.chip(options.name)  # refuses here what no other command would take
-        document, text = listings.entry(entry)
+        document, text = catalog_cards.entry(entry)
     show(options, lambda: document, lambda: text)
     return 0
 

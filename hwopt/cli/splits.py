@@ -20,9 +20,9 @@ MOST_PAIRS = 64
 
 def show_splits(options: argparse.Namespace, flags: Sequence[Flag]) -> int:
     """Print every way to share the chips, ranked; the exit code. **Arguments:** `flags` of the command."""
+    from hwopt.output.answers.disaggregation import splits_document, splits_lines
+    from hwopt.output.answers.plans import plan_screen
     from hwopt.planning.plan_search import ranked_splits
-    from hwopt.report.plans import plan_screen
-    from hwopt.report.splits import splits_document, splits_lines
 
     works, ways = _asked(options, flags)
     first = next(iter(works.values()))

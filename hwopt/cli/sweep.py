@@ -78,9 +78,9 @@ def _variants(options: argparse.Namespace) -> int:
     arguments, outputs, tables = _arguments(options), Outputs.of(options), _tables(options)
     first = _joined(options)
     objective = asked_objective(options)
-    from hwopt.report.page.variants import variants_page
-    from hwopt.report.sweep import sweep_document, sweep_screen
-    from hwopt.report.variants import write_table
+    from hwopt.output.answers.sweep import sweep_document, sweep_screen
+    from hwopt.output.answers.sweep_table import write_table
+    from hwopt.output.html.variants import variants_page
     from hwopt.sweep import sweep
 
     def draw(dataset: Any, folder: Path) -> list[Path]:
@@ -101,8 +101,8 @@ def _variants(options: argparse.Namespace) -> int:
 
 def _tables(options: argparse.Namespace) -> list[Path]:
     """Files of `--csv` and `--parquet`, which can be written."""
-    from hwopt.report.page.files import writable
-    from hwopt.report.variants import check_table
+    from hwopt.output.answers.sweep_table import check_table
+    from hwopt.output.html.files import writable
 
     paths = []
     for flag, end in (("--csv", ".csv"), ("--parquet", ".parquet")):
@@ -124,8 +124,8 @@ def _optima(options: argparse.Namespace) -> int:
         raise UserError(f"{stranger[0]}: has no meaning beside --frontier, which solves, not samples")
     outputs, objective = Outputs.of(options), asked_objective(options)
     from hwopt.analysis.frontier import frontier
-    from hwopt.report.frontier import frontier_document, frontier_screen
-    from hwopt.report.page.optima import optima_page
+    from hwopt.output.answers.frontier import frontier_document, frontier_screen
+    from hwopt.output.html.optima import optima_page
 
     def draw(dataset: Any, folder: Path) -> list[Path]:
         from hwopt.plot.frontier import plot_frontier

@@ -11,7 +11,7 @@ from hwopt.cli.question import CHOICES, asked_objective, check_choices
 from hwopt.cli.sensitivity import FIGURE
 
 if TYPE_CHECKING:
-    from hwopt.report.answer import Answer
+    from hwopt.output.answer import Answer
 
 FLAGS = (
     FREEZE,
@@ -32,7 +32,7 @@ def answer(options: argparse.Namespace) -> "Answer":
     objective = asked_objective(options)
     check_choices(options)
     from hwopt.analysis.binding_budgets import walls
-    from hwopt.report.walls import walls_answer
+    from hwopt.output.answers.binding_budgets import walls_answer
 
     found = walls(
         objective,

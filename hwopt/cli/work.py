@@ -17,8 +17,8 @@ from hwopt.cli.cluster_flags import MACHINE, REQUESTS, RUN, TRAINING
 from hwopt.cli.flags import Flag, foreign
 from hwopt.design.provenance import Provenance
 from hwopt.errors import UserError
+from hwopt.output.text.service import requests_line, service_document
 from hwopt.plan import Disaggregated
-from hwopt.report.service import requests_line, service_document
 from hwopt.workload.operators import Operators
 
 _KINDS = {

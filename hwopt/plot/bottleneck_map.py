@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from hwopt.output.colours import CHOICES, part_colour
 from hwopt.plot.contents import cases, heading, listed, parts, values
 from hwopt.plot.quantities import Quantity, fitted, quantity, set_range, tick_text
 from hwopt.plot.style import NothingToDraw, figure, save
-from hwopt.report.colours import CHOICES, part_colour
 
 _LEVELS = np.array([1.15, 1.4, 2.0, 3.0, 6.0, 15.0])
 """Contours, about, as multiples of the least objective on the map as they are smoothed."""

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from hwopt.output.colours import OTHER, ink_on, part_colour
 from hwopt.plot.contents import best_words, heading, meanings, values
 from hwopt.plot.quantities import fitted, quantity
 from hwopt.plot.style import NothingToDraw, figure, save, set_bars
-from hwopt.report.colours import OTHER, ink_on, part_colour
 
 _SMALL = 0.01
 """Parts below this share of the step in every bar are drawn as one."""

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from hwopt.output.colours import OVER, WITHIN
 from hwopt.plot.contents import Limit, best_words, heading, limits
 from hwopt.plot.quantities import fitted
 from hwopt.plot.style import NothingToDraw, figure, plain, save, set_bars
-from hwopt.report.colours import OVER, WITHIN
 
 _ROUNDING = 1e-4  # a share so little above one is one
 _LONGEST = 3.0  # longer bars are cut; the number beside them is not

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from hwopt.output.text.layout import budget_words
 from hwopt.plot.style import NothingToDraw, plain
-from hwopt.report.layout import budget_words
 
 
 @dataclass(frozen=True)

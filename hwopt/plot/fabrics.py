@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 
 from hwopt.analysis.fabrics import Fabrics
+from hwopt.output.answers.fabrics import level_words
+from hwopt.output.colours import OVER, PALE, WITHIN
 from hwopt.plot.style import NothingToDraw, figure, plain, save
-from hwopt.report.colours import OVER, PALE, WITHIN
-from hwopt.report.fabrics import level_words
 from hwopt.units import fitting
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from hwopt.analysis.fleet.data_parallel import PIPELINE, FleetStudy, group_rows
+from hwopt.output.colours import PALE, WITHIN
 from hwopt.plot.style import figure, plain, save
-from hwopt.report.colours import PALE, WITHIN
 
 
 def plot_fleet(study: FleetStudy, path: str | Path, title: str) -> None:

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from hwopt.output.colours import OVER, PALE, PALER, WITHIN, ink_on
 from hwopt.plot.contents import heading, values
 from hwopt.plot.quantities import fitted, quantity
 from hwopt.plot.style import NothingToDraw, figure, save
-from hwopt.report.colours import OVER, PALE, PALER, WITHIN, ink_on
 
 _HATCH = "///"
 _CELLS_WITH_NUMBERS = 80

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from hwopt.output.colours import PALE, PALER, part_colour
 from hwopt.plot.contents import Limit, best_is_feasible, cases, heading, limits, listed, parts, spread, values
 from hwopt.plot.quantities import Quantity, quantity, set_range
 from hwopt.plot.style import NothingToDraw, figure, plain, save
-from hwopt.report.colours import PALE, PALER, part_colour
 
 CLOUD = 20_000
 """Rows drawn behind a front, at most."""

@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from hwopt.output.colours import part_colour
 from hwopt.plot.contents import best_is_feasible, heading, meanings, values
 from hwopt.plot.placing import place_labels, settle
 from hwopt.plot.quantities import fitted, set_range
 from hwopt.plot.style import NothingToDraw, figure, plain, save
-from hwopt.report.colours import part_colour
 
 
 def plot_roofline(dataset: Any, path: str | Path) -> None:

@@ -10,7 +10,7 @@ from mkdocs.structure.files import File
 from writing import api, commands, numbers, studies
 from writing.markup import fenced
 
-from hwopt.report.schema import commands as schemas
+from hwopt.output.schema import commands as schemas
 
 ROOT = Path(__file__).parents[2]
 

@@ -22,9 +22,9 @@ from hwopt.analysis.fabrics import FabricVariant as Case
 from hwopt.analysis.fabrics import jitter_levels
 from hwopt.model.estimate import estimate
 from hwopt.model.report import TrainingReport
+from hwopt.output.text.plans import plan_line
 from hwopt.planning.plan_search import best_plan
 from hwopt.planning.plan_table import PlanCandidate
-from hwopt.report.plan_words import plan_line
 from hwopt.units import pretty
 from results.claims.runs import opt_175b, opt_communication
 

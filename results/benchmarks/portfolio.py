@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import hwopt
-from hwopt.report.portfolio import portfolio_screen
+from hwopt.output.answers.portfolio import portfolio_screen
 from hwopt.solver.portfolio.solve import PortfolioSolution
 from hwopt.units import pretty
 

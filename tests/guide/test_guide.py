@@ -17,8 +17,8 @@ import hwopt
 from hwopt import catalog
 from hwopt.cli import main
 from hwopt.cli.parser import COMMANDS, build_parser, objective_of
-from hwopt.report import guide
-from hwopt.report.schema.commands import schema_of
+from hwopt.output import guide
+from hwopt.output.schema.commands import schema_of
 from tests.rotation import shared_out
 
 ROOT = Path(__file__).parents[2]
@@ -310,7 +310,7 @@ def test_errors_name_the_page_of_their_command(capsys):
 
 
 def test_reports_link_to_the_site_that_an_installation_names(monkeypatch):
-    from hwopt.report.page.sheet import page
+    from hwopt.output.html.page import page
 
     alone = page("hwopt plan", "", "question", None, [], "hwopt plan", [])
     assert "hwopt docs plan" in alone and "<a href" not in alone

@@ -104,7 +104,7 @@ def test_a_path_that_cannot_be_written_is_refused_before_computing(command, tmp_
 
 
 def test_a_page_that_is_there_is_replaced_and_a_link_followed(tmp_path):
-    from hwopt.report.page import files
+    from hwopt.output.html import files
 
     target, link = tmp_path / "target.html", tmp_path / "link.html"
     target.write_text("old")

@@ -13,7 +13,7 @@ import yaml
 
 from hwopt import escape
 from hwopt.errors import UserError
-from hwopt.report.page.markup import element
+from hwopt.output.html.markup import element
 from tests.names import names
 
 NAMES = names()

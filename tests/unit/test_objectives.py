@@ -16,9 +16,9 @@ from hwopt import catalog
 from hwopt.catalog.names import data_root
 from hwopt.design.problem import _NOTHING_USED, _log_share, evaluate
 from hwopt.errors import UserError
+from hwopt.output.answers.documents import chip_document, solution_document
+from hwopt.output.answers.screens import solution_screen
 from hwopt.registry import load
-from hwopt.report.documents import chip_document, solution_document
-from hwopt.report.screens import solution_screen
 from hwopt.solver.local.multistart import sobol_starts
 from objectives.training import _BUDGETS, TrainingQuestion
 from tests.budgets import LARGE_RUN

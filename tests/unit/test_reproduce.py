@@ -12,8 +12,8 @@ from hwopt.cli.app import main
 from hwopt.cli.output import signed
 from hwopt.design.portfolio import listed
 from hwopt.design.variables import count_of
-from hwopt.report.documents import solution_document
-from hwopt.report.portfolio import portfolio_document
+from hwopt.output.answers.documents import solution_document
+from hwopt.output.answers.portfolio import portfolio_document
 from hwopt.solver.portfolio.solution import evaluate_portfolio
 from hwopt.solver.solution import evaluate_design
 from tests.rotation import rotated

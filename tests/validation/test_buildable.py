@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import hwopt
-from hwopt.report.documents import solution_document
+from hwopt.output.answers.documents import solution_document
 from hwopt.solver.solution import Outcome, Solution
 from tests.rotation import picked
 from tests.validation.buildable import faults

@@ -11,8 +11,8 @@ from hwopt.catalog.fields import ENTRIES
 from hwopt.catalog.schema import Record
 from hwopt.design.variables import KNOWN
 from hwopt.model.report import Margin
+from hwopt.output.text.catalog_cards import stated_words
 from hwopt.quantity import Quantity, quantities
-from hwopt.report.listings import stated_words
 from writing.markup import cell, table
 
 _HEAD = ("number", "value", "range", "kind", "source")

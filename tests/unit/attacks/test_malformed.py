@@ -268,7 +268,7 @@ def test_a_platform_that_is_not_there_is_no_internal_error(name, value, failure,
     def fails(*_):
         raise failure
 
-    monkeypatch.setattr("hwopt.report.listings.kinds", fails)
+    monkeypatch.setattr("hwopt.output.text.catalog_cards.kinds", fails)
     monkeypatch.setenv(name, value)
     assert f"JAX does not start with {name}={value}" in refused(["catalog"], capsys)
     monkeypatch.delenv(name)

@@ -22,14 +22,14 @@ from hwopt.calibration.measured.table import load
 from hwopt.catalog.names import data_root
 from hwopt.cli import app, completion, main, output
 from hwopt.design.choices import Combination
+from hwopt.output.answers.comparison import comparison_answer
+from hwopt.output.answers.sweep_document import _names
+from hwopt.output.export.megatron import megatron_settings, megatron_text
+from hwopt.output.export.settings import launch_settings, launch_text
+from hwopt.output.export.trainer import file_text, training_file
+from hwopt.output.export.trainers import TRAINERS
+from hwopt.output.text.layout import fact, heading, store_lines
 from hwopt.plot.style import figure, plain, save
-from hwopt.report.comparison import comparison_answer
-from hwopt.report.launch.settings import launch_settings, launch_text
-from hwopt.report.launch.trainer import file_text, training_file
-from hwopt.report.launch.trainers import TRAINERS
-from hwopt.report.layout import fact, heading, store_lines
-from hwopt.report.megatron import megatron_settings, megatron_text
-from hwopt.report.sweep_document import _names
 from hwopt.sweep.attributes import flags
 from hwopt.sweep.specification import SweepCase
 from tests.names import PIECES, names

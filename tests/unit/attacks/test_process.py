@@ -18,7 +18,7 @@ import hwopt
 from hwopt import leftovers
 from hwopt.cli import app
 from hwopt.errors import UserError
-from hwopt.report.page import files
+from hwopt.output.html import files
 from hwopt.sweep.store_lock import exclusive
 from tests.rotation import rotated
 

@@ -16,7 +16,7 @@ from hwopt.design.exact import ExactModel
 from hwopt.design.lattices import lattice_of, scope_of
 from hwopt.design.problem import Problem
 from hwopt.model.report import FEASIBILITY_TOLERANCE
-from hwopt.report.screens import solution_screen
+from hwopt.output.answers.screens import solution_screen
 from hwopt.solver.deadline import Deadline, by_deadline
 from hwopt.solver.search import solve_global
 from hwopt.solver.search.branch_and_bound import search

@@ -12,7 +12,7 @@ from hwopt.errors import UserError
 from hwopt.model.layers.work import Flow, imbalance
 from hwopt.model.serving.exchanges import LOG_WEIGHT_BYTES, split_s
 from hwopt.model.serving.steady_state import steady_pass
-from hwopt.report.plan_words import plan_document
+from hwopt.output.text.plans import plan_document
 from tests.in_numpy import once
 
 SERVICE = catalog.service("deepseek-v3", mode="decode", precision="fp8", input_tokens=4096, output_tokens=1024)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import hwopt
-from hwopt.report.budget_prices import one_sided_document, price_words, status_of
+from hwopt.output.text.shadow_prices import one_sided_document, price_words, status_of
 from hwopt.solver.budget_prices import _Ends, _side, with_one_sided_prices
 from hwopt.solver.solution import BudgetUse, OneSidedPrice
 from results.benchmarks.prices import checks, random_answer

@@ -24,8 +24,8 @@ from hwopt.design.metrics import metric
 from hwopt.design.problem import Budget
 from hwopt.errors import UserError
 from hwopt.model.report import FEASIBILITY_TOLERANCE
-from hwopt.report.documents import solution_document
-from hwopt.report.screens import solution_screen
+from hwopt.output.answers.documents import solution_document
+from hwopt.output.answers.screens import solution_screen
 from hwopt.solver.solution import Outcome
 from tests.in_numpy import once
 from tests.rotation import rotated

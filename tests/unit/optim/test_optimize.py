@@ -16,8 +16,8 @@ from hwopt.cli import main
 from hwopt.design.exact import ExactModel
 from hwopt.errors import UserError
 from hwopt.model.report import FEASIBILITY_TOLERANCE
-from hwopt.report.documents import solution_document
-from hwopt.report.screens import solution_screen
+from hwopt.output.answers.documents import solution_document
+from hwopt.output.answers.screens import solution_screen
 from hwopt.solver.deadline import Deadline
 from hwopt.solver.search.heuristics.rounding import rounding_candidates
 from results.benchmarks.reference import RESULTS

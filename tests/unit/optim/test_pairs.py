@@ -21,7 +21,7 @@ from hwopt.hardware.cluster import ClusterPair
 from hwopt.integers.boxes import Boxes
 from hwopt.model.chip.thermal import operating_point
 from hwopt.model.report import FEASIBILITY_TOLERANCE
-from hwopt.report.bill import bill
+from hwopt.output.text.bill import bill
 from hwopt.solver.options import SEARCH
 from hwopt.solver.search.bounding import bound_nodes
 from hwopt.solver.search.node_relaxations import NodeRelaxations

@@ -11,7 +11,7 @@ from hwopt.design.exact import ExactModel
 from hwopt.design.lattices import lattice_of
 from hwopt.integers.boxes import Boxes
 from hwopt.model.report import FEASIBILITY_TOLERANCE
-from hwopt.report.budget_prices import price_words
+from hwopt.output.text.shadow_prices import price_words
 from hwopt.solver.budget_prices import with_one_sided_prices
 from hwopt.solver.gp import monotone_cuts
 from hwopt.solver.gp.integer_relaxation import quantity_ranges

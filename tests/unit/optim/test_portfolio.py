@@ -14,7 +14,7 @@ import pytest
 import hwopt
 from hwopt.design.portfolio import listed
 from hwopt.errors import UserError
-from hwopt.report.portfolio import portfolio_document, portfolio_screen
+from hwopt.output.answers.portfolio import portfolio_document, portfolio_screen
 from hwopt.solver.options import SEARCH
 from hwopt.solver.portfolio.master import least_weighted_sum
 from hwopt.solver.portfolio.solve import certified_portfolio, choice_rows

@@ -10,8 +10,8 @@ import hwopt
 from hwopt import catalog
 from hwopt.design.lattices import lattice_of
 from hwopt.errors import UserError
+from hwopt.output.answers.screens import solution_screen
 from hwopt.planning.plan_search import best_plan
-from hwopt.report.screens import solution_screen
 from tests.rotation import one_in
 
 RAMP = "128@10%,256@30%,512"

@@ -10,12 +10,12 @@ import pytest
 import hwopt
 from hwopt import catalog
 from hwopt.errors import UserError
+from hwopt.output.text.plans import plan_document
 from hwopt.plan import Disaggregated, laid_out_as
 from hwopt.planning.plan_search import fitting_chips
 from hwopt.planning.plan_table import reports as plan_reports
 from hwopt.planning.prefill_decode_pairs import PairGroup, chip_splits, pair_table
 from hwopt.planning.serving_plans import batch_sizes
-from hwopt.report.plan_words import plan_document
 from tests.in_numpy import in_numpy, one_row
 from tests.rotation import one_in, rotated
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from hwopt.errors import UserError
+from hwopt.output.colours import PARTS, part_colour
 from hwopt.plot.bottleneck_map import plot_bottleneck_map
 from hwopt.plot.breakdown import plot_breakdown
 from hwopt.plot.budgets import plot_budgets
@@ -17,7 +18,6 @@ from hwopt.plot.pareto import plot_pareto
 from hwopt.plot.roofline import plot_roofline
 from hwopt.plot.style import NothingToDraw
 from hwopt.plot.sweep import FIGURES, save_figures
-from hwopt.report.colours import PARTS, part_colour
 from tests.tiers import turn
 
 

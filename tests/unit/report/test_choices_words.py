@@ -6,9 +6,9 @@ import json
 import pytest
 
 import hwopt
-from hwopt.report.choices_words import MOST_SHOWN, choice_lines, choices_document
-from hwopt.report.page.optimum import optimum_page
-from hwopt.report.screens import solution_screen
+from hwopt.output.answers.screens import solution_screen
+from hwopt.output.html.optimum import optimum_page
+from hwopt.output.text.choices import MOST_SHOWN, choice_lines, choices_document
 from tests.unit.optim.test_choices import BOXES, QUESTION
 
 

@@ -12,11 +12,11 @@ from hwopt.catalog.load import sources
 from hwopt.cli import exports, main
 from hwopt.errors import UserError
 from hwopt.model.report import ServingReport
+from hwopt.output.export.engine import STORED
+from hwopt.output.export.groups import LENGTH_DEVIATIONS, groups_of
+from hwopt.output.export.settings import ENGINES, launch_document, launch_settings, launch_text, launchable
 from hwopt.plan import Disaggregated
 from hwopt.planning.plan_table import PlanCandidate
-from hwopt.report.launch.engine import STORED
-from hwopt.report.launch.groups import LENGTH_DEVIATIONS, groups_of
-from hwopt.report.launch.settings import ENGINES, launch_document, launch_settings, launch_text, launchable
 from hwopt.workload.service import Service
 
 # Read off `add_argument` calls of vllm/engine/arg_utils.py, vLLM 0.33.0; last line: its config (0.24) and tests.

@@ -7,7 +7,7 @@ import pytest
 from hwopt import catalog
 from hwopt.cli import main
 from hwopt.errors import UserError
-from hwopt.report import listings
+from hwopt.output.text import catalog_cards
 from hwopt.units import read_amount
 
 CONFIG = {
@@ -24,7 +24,7 @@ def test_the_shape_of_a_config_is_listed_with_its_parameters(tmp_path, capsys):
     document = json.loads(capsys.readouterr().out)
     assert document["shape"]["kv_heads"] == 8 and document["parameters"] == document["active_parameters"]
     assert document["parameters"] == pytest.approx(8.03e9, rel=1e-3)
-    text = listings.shape(str(path))[1]
+    text = catalog_cards.shape(str(path))[1]
     assert "8,030,261,248 parameters" in text and "query heads" in text
     path.write_text(json.dumps({**CONFIG, "num_key_value_heeds": 8}))
     assert main(["catalog", "workloads", str(path)]) == 2
@@ -35,7 +35,7 @@ def test_a_config_that_is_a_table_of_operators_is_listed_too(tmp_path):
     path = tmp_path / "config.json"
     shape = {"hidden_size": 2560, "num_hidden_layers": 64, "state_size": 16, "vocab_size": 50280, "conv_kernel": 4}
     path.write_text(json.dumps({"model_type": "mamba", "intermediate_size": 5120, "time_step_rank": 160} | shape))
-    document, text = listings.shape(str(path))
+    document, text = catalog_cards.shape(str(path))
     assert document["shape"]["layers"] == 64 and document["parameters"] == pytest.approx(2.77e9, rel=1e-3)
     assert "2,768,345,600 parameters" in text
 

@@ -7,9 +7,16 @@ import numpy as np
 import pytest
 
 from hwopt import catalog
+from hwopt.output.export.megatron import (
+    VERSION,
+    chunk_layers,
+    layout,
+    megatron_document,
+    megatron_settings,
+    megatron_text,
+)
 from hwopt.plan import Plan, stage_layers
 from hwopt.planning.training_plans import training_plans
-from hwopt.report.megatron import VERSION, chunk_layers, layout, megatron_document, megatron_settings, megatron_text
 
 # Read off `add_argument` calls of megatron/training/arguments.py, NVIDIA/Megatron-LM, core_v0.15.0.
 VERIFIED = """

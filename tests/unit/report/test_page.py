@@ -13,16 +13,16 @@ import pytest
 import hwopt
 from hwopt.analysis import sensitivity
 from hwopt.design.provenance import Provenance
-from hwopt.report.colours import PARTS, contrast, on_ground
-from hwopt.report.documents import solution_document
-from hwopt.report.page.axis import Axis
-from hwopt.report.page.front import MOST_POINTS
-from hwopt.report.page.markup import element, raw
-from hwopt.report.page.optima import optima_page
-from hwopt.report.page.optimum import optimum_page
-from hwopt.report.page.variants import variants_page
-from hwopt.report.screens import solution_screen
-from hwopt.report.sweep_document import sweep_document
+from hwopt.output.answers.documents import solution_document
+from hwopt.output.answers.screens import solution_screen
+from hwopt.output.answers.sweep_document import sweep_document
+from hwopt.output.colours import PARTS, contrast, on_ground
+from hwopt.output.html.axis import Axis
+from hwopt.output.html.front import MOST_POINTS
+from hwopt.output.html.markup import element, raw
+from hwopt.output.html.optima import optima_page
+from hwopt.output.html.optimum import optimum_page
+from hwopt.output.html.variants import variants_page
 from hwopt.solver.solution import Outcome
 from hwopt.units import pretty
 from tests.budgets import LARGE_RUN
@@ -231,7 +231,7 @@ def test_a_large_front_is_thinned_and_says_so(swept):
 
 
 def test_a_frontier_has_a_page_with_its_proofs(monkeypatch):
-    from hwopt.report.page import optima
+    from hwopt.output.html import optima
 
     points = [
         {"budgets": {"power_budget_w": limit}, "feasible": held, "certified": True, "objective": cost, "gap": 5e-5,

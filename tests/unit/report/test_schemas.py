@@ -14,9 +14,9 @@ from hwopt.cli import main
 from hwopt.cli.parser import COMMANDS as KNOWN
 from hwopt.cli.schema import NO_ANSWER
 from hwopt.model.report import ServingReport, TrainingReport, outputs
-from hwopt.report.schema.commands import COMMANDS, schema_of
-from hwopt.report.schema.identity import identity
-from hwopt.report.schema.kinds import closed, references
+from hwopt.output.schema.commands import COMMANDS, schema_of
+from hwopt.output.schema.elements import closed, references
+from hwopt.output.schema.identity import identity
 from tests.rotation import rotated, shared_out
 from tests.schemas import KEYS, check, keys_text
 

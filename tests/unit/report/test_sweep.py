@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import hwopt
-from hwopt.report.sweep import sweep_document, sweep_screen
+from hwopt.output.answers.sweep import sweep_document, sweep_screen
 from tests.toy import ToyCost
 
 SAMPLES = 2000

@@ -12,13 +12,13 @@ from hwopt import catalog
 from hwopt.cli import exports
 from hwopt.errors import UserError
 from hwopt.model.report import TrainingReport
+from hwopt.output.export import nemo, torchtitan
+from hwopt.output.export.first_group import first_told
+from hwopt.output.export.trainer import TrainingLaunch, file_text, training_file
+from hwopt.output.export.trainers import TRAINERS
 from hwopt.plan import OFFLOADED, Plan
 from hwopt.planning.plan_table import PlanCandidate
 from hwopt.planning.training_plans import training_plans
-from hwopt.report.launch import nemo, torchtitan
-from hwopt.report.launch.first import first_told
-from hwopt.report.launch.trainer import Asked, file_text, training_file
-from hwopt.report.launch.trainers import TRAINERS
 from tests.unit.report.test_megatron import VERIFIED
 
 # Read off dataclasses: TransformerConfig, ModelParallelConfig, MLATransformerConfig, DistributedDataParallelConfig and
@@ -134,7 +134,7 @@ def test_nemo_says_what_megatron_is_told(case):
             )
         assert not any("--" in note for note in settings.notes)
     formats = {"bf16": "bf16_mixed", "fp8": "bf16_with_fp8_delayed_scaling_mixed"}
-    precision = Asked(run, plans[0]).precision
+    precision = TrainingLaunch(run, plans[0]).precision
     assert {settings.file["mixed_precision"] for _, settings in files} == {formats[precision]}
 
 

@@ -7,11 +7,11 @@ import pytest
 import hwopt
 from hwopt import catalog
 from hwopt.model.estimate import estimate
-from hwopt.report import sweep
-from hwopt.report.customary import amount
-from hwopt.report.documents import report_document
-from hwopt.report.screens import estimate_screen
-from hwopt.report.token_prices import TOKENS, counted, unit_of_work
+from hwopt.output.answers import sweep
+from hwopt.output.answers.documents import report_document
+from hwopt.output.answers.screens import estimate_screen
+from hwopt.output.text.customary_units import amount
+from hwopt.output.text.token_prices import TOKENS, counted, unit_of_work
 from hwopt.sweep.attributes import _counted
 from hwopt.trace.cache import evaluate_in_numpy
 from hwopt.units import pretty

@@ -13,7 +13,7 @@ from hwopt.analysis.claim_check.check import _Checker
 from hwopt.analysis.claim_check.check_line import CheckRelation, CheckVerdict, checked_line
 from hwopt.analysis.claim_check.statement import QUANTITIES, blueprint_of
 from hwopt.model.estimate import estimate
-from hwopt.report.blueprint import check_answer
+from hwopt.output.answers.claim_check import check_answer
 from hwopt.trace.cache import evaluate_in_numpy
 
 MACHINES = (

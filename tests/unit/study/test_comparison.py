@@ -14,7 +14,7 @@ from hwopt.cli import main
 from hwopt.design.design import Design
 from hwopt.errors import UserError
 from hwopt.model.estimate import estimate
-from hwopt.report.comparison import comparison_answer, to_win
+from hwopt.output.answers.comparison import comparison_answer, to_win
 from hwopt.trace.cache import evaluate_in_numpy
 from tests.tiers import turn
 from tests.unit.optim.test_choices import BOXES as WIDER

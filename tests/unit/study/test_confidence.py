@@ -23,7 +23,7 @@ from hwopt.analysis.chance_constraints.uncertainty_factors import DECLARED, name
 from hwopt.calibration.intervals import DEVIATIONS, Interval, question_interval
 from hwopt.cli.app import main
 from hwopt.errors import UserError
-from hwopt.report.promise_words import kept_words, promise_document
+from hwopt.output.text.chance_constraints import kept_words, promise_document
 from hwopt.solver.deadline import Deadline
 from hwopt.solver.search.solve_global import design_values
 from hwopt.solver.solution import BranchOutcome, Outcome
@@ -313,8 +313,8 @@ def test_the_command_asks_for_the_promise_and_prints_it(promised, capsys, monkey
     assert document["promise"]["probability"] == promised[0.8].promise.probability
     assert document["promise"]["without"]["objective"] < document["objective"]["value"]
     with jax.enable_x64(True):
-        from hwopt.report.page.optimum import optimum_page
-        from hwopt.report.promise_words import promise_lines
+        from hwopt.output.html.optimum import optimum_page
+        from hwopt.output.text.chance_constraints import promise_lines
 
         text, page = "\n".join(promise_lines(promised[0.8])), optimum_page(promised[0.8], "hwopt optimize")
     for words in ("asked: 80 %", "tightened by", "costs", "capex_budget_usd", "variance", "100,000 draws"):

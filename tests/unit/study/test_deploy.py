@@ -15,7 +15,7 @@ from hwopt.cli import main
 from hwopt.errors import UserError
 from hwopt.model.facility import deployment
 from hwopt.model.facility.deployment import Load, Terms
-from hwopt.report.deploy import deploy_answer
+from hwopt.output.answers.deploy import deploy_answer
 
 LENOVO = {98.32: 8556.0, 77.43: 10890.0, 53.945: 15710.0}
 """Lenovo Press LP2225, On-Premise vs Cloud: Generative AI Total Cost of Ownership, May 2025: eight H100 NVL in a SR675 V3 for

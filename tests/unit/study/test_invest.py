@@ -15,9 +15,9 @@ from hwopt.catalog import leaf
 from hwopt.cli import main
 from hwopt.design.template_inputs import Input
 from hwopt.errors import UserError
+from hwopt.output.answers.marginal_value import between, invest_answer
+from hwopt.output.text.customary_units import one_more, shown, words
 from hwopt.quantity import Quantity
-from hwopt.report.customary import one_more, shown, words
-from hwopt.report.invest import between, invest_answer
 from hwopt.solver.solution import Outcome
 from tests.unit.study.test_walls import BOXES
 

@@ -10,7 +10,7 @@ from hwopt.analysis.chance_constraints import regret
 from hwopt.analysis.chance_constraints.value_of_information import NODES
 from hwopt.cli.app import main
 from hwopt.errors import UserError
-from hwopt.report.regret_words import regret_document, regret_lines
+from hwopt.output.text.regret import regret_document, regret_lines
 
 FIELDS = {
     "workload": "llama3.1-70b",

@@ -11,8 +11,8 @@ import hwopt
 from hwopt import catalog
 from hwopt.analysis.chip_time import FAILURES
 from hwopt.analysis.scaling import Scaling, ScalingStep, scale
-from hwopt.report.scaling import scaling_answer
-from hwopt.report.scaling_words import CAUSES, headline, remedy, sooner, why
+from hwopt.output.answers.scaling import scaling_answer
+from hwopt.output.text.scaling import CAUSES, headline, remedy, sooner, why
 
 SIZES = [8, 16, 48, 64]
 HELD = {"weights_offloaded": 0.0, "optimizer_offloaded": 0.0, "activations_offloaded": 0.0}

@@ -10,8 +10,8 @@ import hwopt
 from hwopt.analysis import binding_budgets as study
 from hwopt.analysis.binding_budgets import BindingBudgets, walls
 from hwopt.errors import UserError
+from hwopt.output.answers.binding_budgets import sentence, walls_answer, walls_document
 from hwopt.plot.walls import plot_walls
-from hwopt.report.walls import sentence, walls_answer, walls_document
 from hwopt.solver.options import SEARCH
 from hwopt.solver.solution import Outcome
 

@@ -21,8 +21,8 @@ from hwopt.errors import UserError
 from hwopt.hardware.process import Process
 from hwopt.hardware.technology import Technology
 from hwopt.model.estimate import estimate
+from hwopt.output.answers.sensitivity import sensitivity_document, sensitivity_screen
 from hwopt.quantity import quantities
-from hwopt.report.sensitivity import sensitivity_document, sensitivity_screen
 from hwopt.trace.cache import evaluate_in_numpy
 from tests.unit.optim.test_drawn_chips import PLAN, UNITS, question
 from tests.unit.optim.test_drawn_sensitivity import START

@@ -11,8 +11,8 @@ import pytest
 import hwopt
 from hwopt.cli import main
 from hwopt.errors import UserError
-from hwopt.report.sweep import sweep_screen
-from hwopt.report.sweep_document import _quantiles, sweep_document
+from hwopt.output.answers.sweep import sweep_screen
+from hwopt.output.answers.sweep_document import _quantiles, sweep_document
 from hwopt.solver.options import SEARCH
 from hwopt.sweep.reductions import CELLS
 from hwopt.sweep.specification import Specification

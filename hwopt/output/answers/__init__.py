@@ -1,0 +1,1 @@
+"""One module per answer: its JSON document and its screen."""

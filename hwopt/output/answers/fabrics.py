@@ -1,0 +1,145 @@
+"""The answer of `hwopt fabrics`: machines side by side with even and uneven links."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hwopt.analysis.fabrics import FabricCase, Fabrics, JitterLevel
+from hwopt.calibration.intervals import Interval
+from hwopt.output.answer import Answer, Lines, Named, Section, Sentences, Table
+from hwopt.output.text.layout import MODEL_ONLY
+from hwopt.output.text.parts import number
+from hwopt.output.text.plans import plan_document, plan_line
+from hwopt.units import pretty
+
+METRICS = (
+    "step_time_s", "run_time_s", "run_cost_usd", "mfu", "goodput", "mean_time_between_failures_s", "hot_spares", "capex_usd",
+    "power_w",
+)  # fmt: skip
+"""Numbers of a machine at a level."""
+
+Around = Mapping[str, Interval | None]
+"""Intervals of predictions by the name of a machine."""
+
+
+def level_words(level: JitterLevel) -> str:
+    """A level with its numbers."""
+    return f"{level.name}: spread {level.spread:.3g}, tails {pretty(level.tail_s, 's', 3)}"
+
+
+def headline(answer: Fabrics) -> str:
+    """Which machine is the cheapest, what even links would save there and what they are worth, in words."""
+    if not answer.trained:
+        return "No machine trains this run."
+    best, worst = answer.trained[0], answer.cheapest(-1)
+    even, price = -best.dearer[1] / (1.0 + best.dearer[1]), best.worth_usd_per_chip[1]
+    said = (
+        f"{best.name} is the cheapest in production: {pretty(best.costs_usd[1], 'USD')} in "
+        f"{pretty(float(best.reports[1].run_time_s), 's', 3)}. Even links would save {-100 * even:.2g} %"
+    )
+    said += f", and are worth {price:,.0f} $ a chip." if price > 0.0 else "."
+    if worst is not best:
+        said += f" With the least even links {worst.name} is cheaper: {pretty(worst.costs_usd[-1], 'USD')}."
+    return said
+
+
+def rule(answer: Fabrics) -> str:
+    """What was held and what was searched."""
+    plan = "one stated plan for all" if answer.held else "the cheapest plan of each in production, every one examined"
+    return f"{plan}, the same at every level of unevenness"
+
+
+def fabrics_document(answer: Fabrics, around: Around, constants: str) -> dict[str, Any]:
+    """An answer as JSON: levels, and an entry a machine. **Arguments:** intervals by machine; `constants` in use."""
+    return {
+        "feasible": bool(answer.trained),
+        "headline": headline(answer),
+        "rule": rule(answer),
+        "levels": [each._asdict() for each in answer.levels],
+        "cheapest": {each.name: answer.cheapest(i).name for i, each in enumerate(answer.levels)}
+        if answer.trained
+        else None,
+        "machines": [_case(each, answer, around.get(each.name)) for each in answer.cases],
+        "constants": constants or None,
+    }
+
+
+def _case(each: FabricCase, answer: Fabrics, around: Interval | None) -> dict[str, Any]:
+    fits = each.feasible
+    usual = each.reports[min(1, len(each.reports) - 1)] if fits else None
+    within = around.times(float(usual.step_time_s)) if usual is not None and around is not None else None
+    rate = None if each.cluster is None else number(each.cluster.network.bandwidth_bytes_per_s[1])
+    return {
+        "name": each.name,
+        "feasible": fits,
+        "reason": each.reason or None,
+        "scale_out_bytes_per_s": rate,
+        "plan": plan_document(usual, each.plan) if usual is not None else None,
+        "step_time_interval_s": None if within is None else list(within),
+        "levels": [
+            {"level": level.name, "dearer": dearer, "worth_usd_per_chip": worth}
+            | {name: number(getattr(report, name)) for name in METRICS}
+            for level, report, dearer, worth in zip(
+                answer.levels, each.reports, each.dearer, each.worth_usd_per_chip, strict=True
+            )
+        ]
+        if fits
+        else None,
+    }
+
+
+HEADS = (
+    "machine",
+    "scale-out",
+    "step",
+    "four in five",
+    "goodput",
+    "run",
+    "even",
+    "in production",
+    "least even",
+    "worth a chip",
+)
+"""Columns; the last four are costs of the run at each level, and what the last is worth."""
+
+
+def cells(each: FabricCase, around: Interval | None) -> list[str]:
+    """A machine as text, in the order of `HEADS`."""
+    assert each.cluster is not None
+    usual = each.reports[1]
+    step, costs = float(usual.step_time_s), each.costs_usd
+    ends = "-" if around is None else "{} .. {}".format(*(pretty(end, "s", 3) for end in around.times(step)))
+    more = [
+        f"{pretty(cost, 'USD', 4)} ({100 * by:+.1f} %)" for cost, by in zip(costs[1:], each.dearer[1:], strict=True)
+    ]
+    return [
+        each.name, pretty(float(each.cluster.network.bandwidth_bytes_per_s[1]), "B/s", 3), pretty(step, "s", 3), ends,
+        f"{100 * float(usual.goodput):.2f} %", pretty(float(usual.run_time_s), "s", 3), pretty(costs[0], "USD", 4), *more,
+        f"{each.worth_usd_per_chip[-1]:,.0f} $",
+    ]  # fmt: skip
+
+
+def fabrics_answer(
+    found: Fabrics, title: str, around: Around, constants: str, asked: Mapping[str, Any], sources: Sequence[str]
+) -> Answer:
+    """Return the answer of `hwopt fabrics`. **Arguments:** intervals by machine; `constants` in use; `asked`: the question."""
+    trained, none = found.trained, [(each.name, each.reason) for each in found.cases if not each.feasible]
+    price = "the last column: what evenness may add to a chip's share of the capital before the least even links are as cheap"
+    scope = f"{rule(found)}; {price}; {MODEL_ONLY}; constants: {constants}"
+    plans = [(each.name, plan_line(each.reports[1], each.plan)) for each in trained]
+    best = f"{trained[0].name}, {pretty(trained[0].costs_usd[1], 'USD')}" if trained else ""
+    rows = [cells(each, around.get(each.name)) for each in trained]
+    tables = (
+        Section("Every machine", [Table("machines", HEADS, rows)], titled=False),
+        Section("Plans", [Named(plans, wrap=False)]),
+    )  # fmt: skip
+    return Answer(
+        "fabrics", fabrics_document(found, around, constants), title, headline(found), ("cheapest in production", best),
+        ("model", False, rule(found)),
+        (
+            Section("Levels of unevenness", [Lines([level_words(each) for each in found.levels])], titled=False),
+            *(tables if trained else ()),
+            Section("Machines that do not train it", [Named(none)]),
+            Section("How good is it", [Sentences([scope], later="  ")], titled=False),
+        ),
+        sources, bool(trained), asked,
+    )  # fmt: skip

@@ -1,0 +1,98 @@
+"""A frontier of certified optima, as one screen and as JSON."""
+
+from typing import Any
+
+import numpy as np
+
+from hwopt.output.text.layout import heading, store_lines, wrapped
+from hwopt.output.text.parts import number
+from hwopt.units import pretty
+
+DESIGN = ("chips", "tp", "pp")
+"""What is said of a design."""
+
+_MOST_LINES = 40
+_NOTHING = 1e-6  # elasticity of a budget that does not bind
+
+Point = dict[str, Any]
+
+
+def frontier_document(dataset: Any, out: str | None = None, figures: tuple[str, ...] = ()) -> dict[str, Any]:
+    """An answer of `frontier`: one entry a point, levels ascending.
+
+    **Arguments:** `dataset` of `hwopt.frontier`; `out`: folder of its store; `figures`: files drawn from it.
+    """
+    budgets, objective = list(dataset.sizes), str(dataset.attrs["objective"])
+    names = [str(name) for name in dataset.data_vars if name not in ("feasible", "certified", "choice", objective)]
+    points = []
+    for place in np.ndindex(*dataset.sizes.values()):
+        values = dataset.isel(dict(zip(budgets, place, strict=True)))
+        points.append(
+            {
+                "budgets": {name: float(values[name]) for name in budgets},
+                "feasible": bool(values["feasible"] > 0),
+                "certified": bool(values["certified"] > 0),
+                "objective": number(values[objective]),
+                **{name: number(values[name]) for name in names},
+                **({"choice": str(values["choice"].item())} if "choice" in dataset else {}),
+            }
+        )
+    return {
+        "question": dataset.attrs["question"],
+        "objective": {"name": objective, "unit": dataset.attrs["objective_unit"]},
+        "budgets": {name: dataset[name].attrs.get("units", "") for name in budgets},
+        "feasible": any(each["feasible"] for each in points),
+        "points": points,
+        "out": out,
+        "figures": list(figures),
+    }
+
+
+def frontier_screen(dataset: Any, out: str | None = None, figures: tuple[str, ...] = ()) -> str:
+    """One screen for a frontier; arguments as in `frontier_document`."""
+    document = frontier_document(dataset, out, figures)
+    objective, units, points = document["objective"], document["budgets"], document["points"]
+    lines = [wrapped(document["question"], ""), *heading(f"Least {objective['name']} under each budget, proved")]
+    for each in points[:_MOST_LINES]:
+        under = "  ".join(f"{pretty(limit, units[name]):>10}" for name, limit in each["budgets"].items())
+        if not each["feasible"]:
+            lines.append(f"  {under}   {'proved: no design holds it' if each['certified'] else 'no design found'}")
+            continue
+        gap = gap_of(each)
+        proof = "not proved" if gap is None else f"gap {100 * gap:.1g} %"
+        worth, design = "  ".join(worths(document, each)), design_words(each)
+        lines.append(f"  {under}   {pretty(each['objective'], objective['unit'], 5):>10}  {proof}  {worth}  {design}")
+    if len(points) > _MOST_LINES:
+        lines.append(f"  and {len(points) - _MOST_LINES} more points")
+    if out and "choice" in dataset:
+        lines += ["", f"Stores: a folder for each choice in {out}; the same command goes on or reads them."]
+    elif out:
+        lines += store_lines(out)
+    if figures:
+        lines.append(wrapped(f"Figures: {', '.join(figures)}", ""))
+    return "\n".join(lines)
+
+
+def gap_of(point: Point) -> float | None:
+    """The proved gap of a point; None where it is not certified."""
+    return point["gap"] if point["certified"] else None
+
+
+def design_words(point: Point) -> str:
+    """The design of a point."""
+    words = [f"{name} {point[name]:,.0f}" for name in DESIGN if point.get(name) is not None]
+    return ", ".join([*words, *filter(None, [point.get("choice")])])
+
+
+def worths(document: dict[str, Any], point: Point) -> list[str]:
+    """What one more unit of each budget saves at a point."""
+    return [_worth(name, point, document["objective"]["unit"], unit) for name, unit in document["budgets"].items()]
+
+
+def _worth(name: str, point: Point, objective_unit: str, unit: str) -> str:
+    price = point[f"shadow_price_{name}"]
+    if price is None:
+        return f"price of {name} not known"
+    if price * point["budgets"][name] < _NOTHING * point["objective"]:
+        return f"{name} does not bind"
+    return f"one more {unit} saves {pretty(price, f'{objective_unit}/{unit}')}"

@@ -1,0 +1,219 @@
+"""What a sweep says, as JSON: counts, the best variants, what binds, the front."""
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hwopt.output.text.parts import number, numbers, shares
+from hwopt.workload.transformer import TOKEN
+
+_SLOPES = 1 << 16
+"""Variants whose elasticities are summed up."""
+
+CERTIFIED = 1e-3
+"""Gap up to which a design that a search found is called the optimum."""
+
+Document = dict[str, Any]
+
+
+def sweep_document(dataset: Any, out: str | None = None, figures: Sequence[str] = ()) -> Document:
+    """An answer of `sweep`.
+
+    **Arguments:** `dataset` of `hwopt.sweep`; `out`: folder of its store; `figures`: files drawn from it.
+    """
+    attrs = dataset.attrs
+    feasible = attrs.get("best_are") == "feasible"
+    cases = list(_names(dataset["best_case"]).values())
+    return {
+        "question": attrs["question"],
+        "objective": {"name": attrs["objective"], "unit": attrs["objective_unit"]},
+        "unit_of_work": str(attrs.get("unit_of_work", TOKEN)),
+        "tokens_per_unit": float(attrs.get("tokens_per_unit", 1.0)),
+        "samples": int(attrs["samples"]),
+        "cases": cases,
+        "method": attrs["method"],
+        "seed": int(attrs["seed"]),
+        "dtype": attrs["dtype"],
+        "evaluated": int(dataset["evaluated"]),
+        "possible": int(dataset["possible_count"]),
+        "feasible_count": int(dataset["feasible_count"]),
+        "nonfinite": int(dataset["nonfinite_count"]),
+        **_sampling(dataset),
+        "feasible": feasible,
+        "best": [_best(dataset, rank) for rank in range(dataset["best_variant"].size)],
+        "optimum": _optimum(dataset),
+        "by_case": _by_case(dataset, cases),
+        "front": _front(dataset),
+        "bottlenecks": _shares(dataset["bottleneck_count"], slice(1, 3)),
+        "stops": {
+            outcome: _shares(dataset["binding_count"], slice(place, place + 1))
+            for place, outcome in enumerate(("impossible", "over_budget", "feasible"))
+        },
+        "elasticities": _elasticities(dataset),
+        "out": out,
+        "figures": list(figures),
+    }
+
+
+def _sampling(dataset: Any) -> Document:
+    """How variants were drawn, and the shares of the plain space that they tell of, null in stores of older versions."""
+    shares = ("possible_share", "possible_share_error", "feasible_share", "feasible_share_error")
+    known = {name: number(dataset[name].values) if name in dataset else None for name in shares}
+    return {
+        "sampling": str(dataset.attrs.get("sampling", "plain")),
+        "sampling_note": str(dataset.attrs.get("sampling_note", "")),
+        **known,
+    }
+
+
+def _names(array: Any) -> dict[int, str]:
+    """Number -> name, by the array's CF attributes."""
+    codes = np.ravel(array.attrs["flag_values"])
+    return dict(zip(map(int, codes), str(array.attrs["flag_meanings"]).split(), strict=False))
+
+
+def _named(dataset: Any, key: str, place: int) -> str:
+    """The name that a coded variable has at a place."""
+    return _names(dataset[key])[int(dataset[key].values[place])]
+
+
+def _listed(dataset: Any, key: str) -> list[str]:
+    return str(dataset.attrs.get(key, "")).split()
+
+
+def _quantities(dataset: Any, prefix: str, names: Sequence[str], place: int, *, boxes: bool = False) -> Document:
+    """Numbers of one design with their units; `boxes`: and their bounds."""
+    quantities = {}
+    for name in names:
+        array = dataset[f"{prefix}_{name}"]
+        unit, ends = array.attrs.get("units", ""), ("lower", "upper") if boxes else ()
+        value = {"value": number(array.values[place]), "unit": "" if unit == "1" else unit}
+        quantities[name] = value | {end: number(array.attrs[end]) for end in ends}
+    return quantities
+
+
+def _best(dataset: Any, rank: int) -> Document:
+    metrics = _quantities(dataset, "best", _listed(dataset, "metrics"), rank)
+    return {
+        "variant": int(dataset["best_variant"][rank]),
+        "case": _named(dataset, "best_case", rank),
+        "possible": bool(dataset["best_possible"][rank] > 0),
+        "feasible": dataset.attrs["best_are"] == "feasible",
+        "violation": number(dataset["best_violation"][rank]),
+        "objective": metrics[dataset.attrs["objective"]]["value"],
+        "design": _quantities(dataset, "best", _listed(dataset, "variables"), rank, boxes=True),
+        "metrics": metrics,
+        "bottleneck": _named(dataset, "best_bottleneck", rank),
+        "binding": _named(dataset, "best_binding", rank),
+        "budgets": [
+            {"name": name, "used": number(dataset["best_used"].values[rank, place]), "limit": limit, "unit": unit}
+            for place, (name, limit, unit, _) in enumerate(budgets_of(dataset))
+        ],
+    }
+
+
+def budgets_of(dataset: Any) -> list[tuple[str, float, str, str]]:
+    """Name, limit, unit and metric of each budget."""
+    if "budget_limit" not in dataset:
+        return []
+    limits = dataset["budget_limit"]
+    units, metrics = (str(limits.attrs[key]).split() for key in ("budget_units", "budget_metrics"))
+    return list(zip(_names(limits).values(), map(float, limits.values), units, metrics, strict=True))
+
+
+def best_breakdown(dataset: Any, rank: int) -> list[tuple[str, float, float]]:
+    """Parts of the step of one of the best variants as (name, seconds, share), as `breakdown_shares`; none where not kept."""
+    if "best_breakdown_s" not in dataset:
+        return []
+    breakdown = dataset["best_breakdown_s"]
+    seconds = np.asarray(breakdown.values[rank], float)
+    return shares(dict(zip(_names(breakdown).values(), seconds, strict=True)), seconds.sum(), 1e-3)
+
+
+def _by_case(dataset: Any, cases: Sequence[str]) -> list[Document] | None:
+    """Counts and the least objective of each combination of choices; None with a single one."""
+    if len(cases) < 2:
+        return None
+    return [
+        {
+            "case": name,
+            "evaluated": int(dataset.attrs["samples"]),
+            "possible": int(dataset["possible_by_case"][place]),
+            "feasible_count": int(dataset["feasible_by_case"][place]),
+            "objective": number(dataset["objective_by_case"][place]),
+        }
+        for place, name in enumerate(cases)
+    ]
+
+
+def _optimum(dataset: Any) -> Document | None:
+    """The design that a search found and the sweep looked around, and how far above it the best variant is; None without one."""
+    optima = json.loads(str(dataset.attrs.get("optima", "{}")))
+    optimum = optima.get(_named(dataset, "best_case", 0)) if dataset["best_case"].size else None
+    if optimum is None or not optimum["feasible"]:
+        return None
+    best = float(dataset[f"best_{dataset.attrs['objective']}"][0])
+    bound = optimum["lower_bound"]
+    return {
+        "objective": number(optimum["objective"]),
+        "lower_bound": number(bound),
+        "certified": bound is not None and optimum["objective"] <= bound * (1.0 + CERTIFIED),
+        "best_above": number(best / optimum["objective"] - 1.0) if dataset.attrs["best_are"] == "feasible" else None,
+    }
+
+
+def _front(dataset: Any) -> list[Document]:
+    if "front_variant" not in dataset:
+        return []
+    front = dataset[[each for each in dataset if str(each).startswith("front_")]].load()
+    cases, parts = _names(front["front_case"]), _names(front["front_bottleneck"])
+    columns = (front[f"front_{name}"].values for name in ("variant", "case", "feasible", "bottleneck"))
+    return [
+        {
+            "variant": int(variant),
+            "case": cases[int(case)],
+            "feasible": bool(feasible > 0),
+            "bottleneck": parts[int(part)],
+            "metrics": _quantities(front, "front", _listed(dataset, "pareto"), place),
+            "design": _quantities(front, "front", _listed(dataset, "variables"), place),
+        }
+        for place, (variant, case, feasible, part) in enumerate(zip(*columns, strict=True))
+    ]
+
+
+def _shares(counts: Any, outcomes: slice) -> dict[str, float]:
+    """Name -> share of the variants of some outcomes, largest first, without those that never occur."""
+    counted, names = counts.values[outcomes].sum(axis=0), _names(counts)
+    total = counted.sum()
+    order = np.argsort(-counted, kind="stable")
+    return {names[int(i)]: float(counted[i] / total) for i in order if counted[i]}
+
+
+def _quantiles(values: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    """The first decile, the median and the last decile of values, each of which stands for so many."""
+    levels = np.array([0.1, 0.5, 0.9])
+    if not values.size:
+        return np.full(3, math.nan)
+    if weights is None:
+        return np.quantile(values, levels)
+    return np.quantile(values, levels, weights=weights, method="inverted_cdf")
+
+
+def _elasticities(dataset: Any) -> dict[str, Document] | None:
+    """Deciles over possible variants of percent of the objective by percent of each input; None where none were asked for."""
+    if "elasticity" not in dataset:
+        return None
+    elasticity = dataset["elasticity"]
+    count = min(_SLOPES, elasticity.sizes["variant"])
+    possible = dataset["possible"][..., :count].values > 0
+    slopes = np.moveaxis(elasticity[..., :count].values, -2, 0)[:, possible].astype(float)
+    weights = dataset["weight"].values[:count][possible].astype(float) if "weight" in dataset else None
+    deciles = {}
+    for name, own in zip(_names(elasticity).values(), slopes, strict=True):
+        finite = np.isfinite(own)
+        low, median, high = _quantiles(own[finite], None if weights is None else weights[finite])
+        deciles[name] = numbers({"median": median, "low": low, "high": high})
+    return deciles

@@ -1,0 +1,88 @@
+"""TensorRT-LLM's arguments of a group of chips: options of `trtllm-serve serve`, and fields of `TorchLlmArgs` in a file beside.
+
+**Source:** NVIDIA/TensorRT-LLM, `tests/unittest/api_stability/references/trtllm_serve_cli.yaml` at 029e223d, which its own tests
+hold against the options; `tensorrt_llm/llmapi/llm_args.py`, and `TorchLlmArgs` of the documentation of 1.4.0rc4.
+"""
+
+from typing import Any
+
+from hwopt.errors import UserError
+from hwopt.output.export.engine import NVIDIA, Engine, Value, Written, weights
+from hwopt.output.export.groups import EngineGroup
+
+_FORMATS: dict[str, dict[str, Value]] = {"bf16": {}, "fp8": {}, "int8": {}, "fp4": {}}
+"""All of the checkpoint."""
+
+_ROLES = {"prefill": "CONTEXT", "decode": "GENERATION"}
+
+
+def check(group: EngineGroup) -> None:
+    """Refuses attention that is tensor parallel and data parallel at once (here it is one of the two), and layouts."""
+    if group.redundant_experts or group.two_batches or group.cache_split > 1:
+        raise UserError(
+            "redundant experts, batches in halves, split keys and values: not written for TensorRT-LLM; ask for --layouts none"
+        )
+    if group.attention_dp > 1 and group.tp > 1:
+        raise UserError(
+            f"attention in {group.attention_dp} data parallel ranks of tp = {group.tp}: TensorRT-LLM splits attention over all "
+            "chips of an instance, or none (tp=1)"
+        )
+
+
+def parallel(group: EngineGroup) -> dict[str, Value]:
+    """Tensor parallel size, which counts all chips of a stage, and stages."""
+    return {"tensor_parallel_size": group.tp * group.attention_dp, "pipeline_parallel_size": group.pp}
+
+
+def limits(group: EngineGroup) -> dict[str, Value]:
+    """Sequences and tokens of a pass of one rank, and of a request."""
+    return {"max_batch_size": group.batch, "max_num_tokens": group.tokens, "max_seq_len": group.length}
+
+
+def further(group: EngineGroup) -> dict[str, Any]:
+    """What only the file beside says: how experts are split, drafting, moving keys and values."""
+    config: dict[str, Any] = {}
+    if group.moe:
+        config["moe_tensor_parallel_size"] = group.expert_tp
+    if group.drafted:
+        config["speculative_config"] = {
+            "decoding_type": "Draft_Target", "max_draft_len": group.drafted, "speculative_model": "DRAFT_MODEL"
+        }  # fmt: skip
+    if group.role in _ROLES:
+        config["cache_transceiver_config"] = {"backend": "DEFAULT"}
+    return config
+
+
+def notes(group: EngineGroup) -> list[str]:
+    """What neither says."""
+    said = weights(group, _FORMATS)[1]
+    if group.norms_spread:
+        said.append("cannot be expressed: norms spread over tensor parallel ranks (sequence_parallel)")
+    return said
+
+
+def write(group: EngineGroup) -> Written:
+    """A group of chips as options of `trtllm-serve serve`."""
+    check(group)
+    options: dict[str, Value] = {
+        **parallel(group),
+        **({"moe_expert_parallel_size": group.ep} if group.moe else {}),
+        **({"enable_attention_dp": True} if group.attention_dp > 1 else {}),
+        **limits(group),
+        **({"enable_chunked_prefill": True} if group.role != "decode" else {}),
+        "kv_cache_dtype": ENGINE.cache(group),
+        **({"server_role": _ROLES[group.role]} if group.role in _ROLES else {}),
+    }
+    return Written({f"--{name}": value for name, value in options.items()}, further(group), notes(group))
+
+
+ENGINE = Engine(
+    title="TensorRT-LLM",
+    version="1.4",
+    command='trtllm-serve serve "$MODEL"',
+    families=NVIDIA,
+    formats=_FORMATS,
+    caches={2.0: "auto", 1.0: "fp8", 0.5: "nvfp4"},
+    memory="--free_gpu_memory_fraction (0.9 of what weights leave by default)",
+    write=write,
+)

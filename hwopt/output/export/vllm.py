@@ -1,0 +1,85 @@
+"""vLLM's arguments of a group of chips, as of `vllm/engine/arg_utils.py` and `vllm/config` of vLLM 0.33.0."""
+
+import json
+
+from hwopt.errors import UserError
+from hwopt.output.export.engine import NVIDIA, Engine, Value, Written, weights
+from hwopt.output.export.groups import EngineGroup
+
+_FORMATS: dict[str, dict[str, Value]] = {
+    "bf16": {"--dtype": "auto"},
+    "fp8": {"--quantization": "fp8"},
+    "int8": {},  # of the checkpoint: compressed-tensors
+    "fp4": {"--quantization": "modelopt_fp4"},
+}
+
+_CONNECTORS = {"prefill": "kv_producer", "decode": "kv_consumer"}
+
+
+def _experts(group: EngineGroup) -> dict[str, Value]:
+    """Attention in data parallel ranks; with expert parallelism all of their chips hold whole experts."""
+    if group.ep > 1 and group.expert_tp > 1:
+        ranks = group.ep * group.expert_tp
+        raise UserError(
+            f"experts in ep x expert_tp = {group.ep} x {group.expert_tp}: vLLM spreads whole experts over all {ranks} chips of an "
+            "instance (expert_tp=1), or splits each over all"
+        )
+    ranked: dict[str, Value] = {"--data-parallel-size": group.attention_dp} if group.attention_dp > 1 else {}
+    return ranked | ({"--enable-expert-parallel": True} if group.ep > 1 else {})
+
+
+def _layout(group: EngineGroup) -> dict[str, Value]:
+    """Redundant experts, batches in halves, keys and values split by token."""
+    layout: dict[str, Value] = {}
+    if group.redundant_experts:
+        copies = {"num_redundant_experts": group.redundant_experts}
+        layout |= {"--enable-eplb": True, "--eplb-config": json.dumps(copies)}
+    if group.two_batches:
+        layout["--enable-dbo"] = True
+    if group.cache_split > 1:
+        layout["--decode-context-parallel-size"] = group.cache_split
+    return layout
+
+
+def write(group: EngineGroup) -> Written:
+    """A group of chips as arguments of `vllm serve`."""
+    stored, notes = weights(group, _FORMATS)
+    tokens = max(group.tokens, group.sequences)  # vLLM takes no fewer than sequences
+    arguments: dict[str, Value] = {
+        "--tensor-parallel-size": group.tp,
+        "--pipeline-parallel-size": group.pp,
+        **_experts(group),
+        **_layout(group),
+        "--max-num-seqs": group.sequences,
+        "--max-num-batched-tokens": tokens,
+        "--max-model-len": group.length,
+        **stored,
+        "--kv-cache-dtype": ENGINE.cache(group),
+    }
+    if group.drafted:
+        drafts = {"method": "draft_model", "model": "DRAFT_MODEL", "num_speculative_tokens": group.drafted}
+        arguments["--speculative-config"] = json.dumps(drafts)
+    if group.role in _CONNECTORS:
+        moves = {"kv_connector": "NixlConnector", "kv_role": _CONNECTORS[group.role]}
+        arguments["--kv-transfer-config"] = json.dumps(moves)
+    if group.pp > 1:
+        notes.append(
+            f"cannot be expressed: micro-batches of {group.batch} on {group.pp} stages; vLLM passes what is ready, of all "
+            f"{group.sequences} sequences"
+        )
+    if group.norms_spread:
+        notes.append("cannot be expressed: norms spread over tensor parallel ranks (sequence_parallel)")
+    return Written(arguments, {}, notes)
+
+
+ENGINE = Engine(
+    title="vLLM",
+    version="0.33.0",
+    command='vllm serve "$MODEL"',
+    families=("volta", *NVIDIA, "cdna2", "cdna3", "cdna4"),
+    formats=_FORMATS,
+    caches={2.0: "auto", 1.0: "fp8", 0.5: "nvfp4"},
+    memory="--gpu-memory-utilization (0.92 by default)",
+    write=write,
+    plugins={"tpu": "tpu-inference", "gaudi": "vllm-gaudi", "ascend": "vllm-ascend"},
+)

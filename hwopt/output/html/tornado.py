@@ -1,0 +1,57 @@
+"""Sensitivities of an optimum as bars to both sides: each assumption from the low to the high end of what is known of it."""
+
+import math
+from collections.abc import Sequence
+
+from hwopt.analysis.sensitivity.optimum import Parameter
+from hwopt.output.answers.sensitivity import effect_words, parameter_words
+from hwopt.output.html import components, page
+from hwopt.output.html.markup import Child, Html, div, element, li, p, span
+
+_ROWS = 12
+_CUT = 1.0  # relative change at which bars are cut; the numbers beside them are not
+_SHOWN = 1e-4  # changes below are left out
+
+
+def section_of(parameters: Sequence[Parameter], unknown: str, question: str) -> Html:
+    """**Arguments:** of `parameters_of`: `parameters`, and why there are none; name of the `question`."""
+    title = "Sensitivities"
+    ranked = [each for each in parameters if each.range.stated and not each.input.is_asked and each.swing > _SHOWN]
+    rows = ranked[:_ROWS]
+    if not rows:
+        reason = unknown or "no assumption with a stated range moves the optimum"
+        absent = f"Shadow prices of budgets stand above; elasticities to assumptions do not: {reason}."
+        return page.section(title, p(absent))
+    ends = [abs(end) for each in rows for end in each.effect if math.isfinite(end)]
+    longest = min(_CUT, max(ends, default=_CUT)) or _CUT
+    note = (
+        "Assumptions by what their stated range is worth: the optimum at the low and at the high end of each range, and its "
+        "elasticity (% of the objective by % of the input); integers and plan fixed, hardware re-optimised. No design: no "
+        f"hardware satisfies the budgets there with these integers; others may. More of these: hwopt sensitivity {question}."
+    )
+    heads = ("assumption, value in its range", "effect on the optimum", "at low", "at high", "% by %")
+    table = components.table(title, heads, [_row(each, longest) for each in rows], "llrrr")
+    keys = element(
+        "ul",
+        li(components.swatch("var(--within)"), "the optimum gets better"),
+        li(components.swatch("var(--part-dp_comm)"), "it gets worse"),
+        li(element("i", class_="swatch none", aria_hidden="true"), "no design with these integers"),
+        class_="keys",
+    )
+    return page.section(title, keys, table, note=note)
+
+
+def _row(each: Parameter, longest: float) -> list[Child]:
+    name, value, slope, low, high = parameter_words(each)
+    swing = div((_bar(end, longest) for end in each.effect), class_="swing", aria_hidden="true")
+    stated = components.named(name, f"{value} in {low} .. {high}, {each.range.kind}")
+    return [stated, swing, *map(effect_words, each.effect), slope]
+
+
+def _bar(end: float, longest: float) -> Html:
+    """From the middle to one side: better to the left, worse to the right, hatched where no design holds."""
+    if not math.isfinite(end):
+        return span(class_="none", style="left:50%;width:50%")
+    width = 50.0 * min(abs(end) / longest, 1.0)
+    left = 50.0 if end > 0 else 50.0 - width
+    return span(class_="worse" if end > 0 else None, style=f"left:{left:.2f}%;width:{width:.2f}%")

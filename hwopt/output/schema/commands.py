@@ -1,0 +1,69 @@
+"""The schema of each command's `--json`, with its version."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hwopt.output.schema import answers, machines, studies
+from hwopt.output.schema.elements import TEXT, Schema, either, listed, references, said
+from hwopt.output.schema.identity import identity
+
+COMMANDS: dict[str, Schema] = {
+    "optimize": either(*answers.OPTIMIZE["anyOf"], *studies.LAUNCH["anyOf"]),
+    "compare": answers.COMPARE,
+    "walls": answers.WALLS,
+    "sources": answers.SOURCES,
+    "sensitivity": answers.SENSITIVITY,
+    "invest": answers.INVEST,
+    "sweep": studies.SWEEP,
+    "estimate": studies.ESTIMATE,
+    "plan": studies.PLAN,
+    "scale": studies.SCALE,
+    "fabrics": studies.FABRICS,
+    "fleet": studies.FLEET,
+    "check": studies.CHECK,
+    "deploy": studies.DEPLOY,
+    "validate": studies.VALIDATE,
+    "calibrate": studies.CALIBRATE,
+    "catalog": studies.CATALOG,
+    "docs": studies.DOCS,
+}
+
+_DEFINITIONS = machines.DEFINITIONS | answers.DEFINITIONS
+
+_ENDS = (
+    "One object on standard output at exit codes 0 and 1 (nothing feasible); nothing there at 2 (bad input) and 3 (a fault of "
+    "hwopt), whose words are on standard error. Numbers in SI units; null stands for what is infinite or not known. Ignore keys "
+    "that are not named here: new ones may come without a new version."
+)
+
+
+def schema_of(command: str) -> dict[str, Any]:
+    """The JSON Schema, 2020-12, of what a command prints with `--json`."""
+    answer, needed = COMMANDS[command], set[str]()
+    missing = references(answer)
+    while missing:
+        needed |= missing
+        missing = set[str]().union(*(references(_DEFINITIONS[name]) for name in missing)) - needed
+    mark = {
+        "schema": said({"const": identity(command)}, "the schema of this answer"),
+        "command": said(TEXT, "the command line"),
+        "approximations": said(listed(TEXT), "what an estimate of the workload leaves out; not of every answer"),
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": identity(command),
+        "title": f"hwopt {command} --json",
+        "description": _ENDS,
+        **_marked(answer, mark),
+        "$defs": {name: _DEFINITIONS[name] for name in sorted(needed)},
+    }
+
+
+def _marked(answer: Schema, mark: dict[str, Schema]) -> Schema:
+    """An answer that says which schema it follows."""
+    if "anyOf" in answer:
+        return answer | {"anyOf": [_marked(each, mark) for each in answer["anyOf"]]}
+    if "$ref" in answer:
+        return _marked(_DEFINITIONS[answer["$ref"].rpartition("/")[2]], mark)
+    return answer | {"properties": mark | answer["properties"], "required": ["schema", "command", *answer["required"]]}

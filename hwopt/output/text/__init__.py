@@ -1,0 +1,1 @@
+"""Pieces of text screens that several answers share."""

@@ -1,0 +1,178 @@
+"""The bill of an answer: what is bought, how many, at what price, what it draws, and where the price comes from."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import singledispatch
+from typing import Any, NamedTuple
+
+import equinox as eqx
+
+from hwopt.catalog import Record
+from hwopt.design.design import Design, completed, kinds_of_chips, serving_part, training_part
+from hwopt.hardware.cluster import Cluster
+from hwopt.model.facility.bill import bill_lines
+from hwopt.output.text.layout import heading
+from hwopt.solver.solution import Solution
+from hwopt.trace.cache import evaluate_in_numpy
+from hwopt.units import pretty
+from hwopt.workload.service import Service
+from hwopt.workload.train_serve import TrainServe
+
+_PRICED_BY = {
+    "chips": ("chip", "price"), "HBM stacks": ("prices", "hbm_usd_per_byte"), "scale-up lanes": ("scale_up", "price"),
+    "domain cabling": ("prices", "domain_usd_per_chip"), "optics beyond racks": ("rack", "optics_price"),
+    "NICs and cables": ("scale_out", "price"), "switches": ("scale_out", "switch_price_share"),
+    "hosts": ("prices", "host_usd"), "memory pool": ("pool", "price"),
+    "memory": ("prices", "hbm_usd_per_byte"), "racks": ("rack", "price"), "storage, TB": ("storage", "price"),
+    "spares": ("prices", "spares_fraction"),
+    "hot spares": ("recovery", "spare_deviations"), "chips of the minimum order unused": ("prices", "least_order"),
+    "redesign of the chip": ("prices", "redesign"), "fans and supplies": ("cooling", "fan_fraction"),
+    "building, W of IT": ("site", "construction"), "further sites": ("lines", "site_price"),
+}  # fmt: skip
+"""Part -> the entry that states its price, by what it is of, and the key there."""
+
+_ON_DIES = {"HBM stacks": "memory"}
+"""Parts of a chip without stacks by other names."""
+
+_WHOLE = ("switches", "spares", "hot spares", "chips of the minimum order unused")
+"""Parts that the model counts in proportion to others, and the last of which is paid for in part; hot spares by the server."""
+
+_NOTHING, _ROUNDING = 1e-12, 1e-9
+
+PROMPTS, ANSWERS = "prefill: ", "decode: "
+"""What stands before parts of the chips for prompts and for answers, where these are of two kinds."""
+
+
+class BillItem(NamedTuple):
+    """A part of the bill. **Units:** USD and W of one."""
+
+    part: str
+    count: float
+    unit_price: float
+    power_w: float
+    source: str
+
+    @property
+    def price(self) -> float:
+        return self.count * self.unit_price
+
+    @property
+    def power(self) -> float:
+        return self.count * self.power_w
+
+
+def bill(solution: Solution) -> list[BillItem]:
+    """What an answer buys, parts that count, cost and draw nothing left out; sums are its capital and its peak power."""
+    known = solution.problem.provenance
+    machines = _machines(solution.built.workload, solution.built)
+    of = lambda label: known.of_answers if label == ANSWERS else known.records
+    return _dearest_first(row for label, design in machines for row in _rows(design.cluster, of(label), label))
+
+
+def cluster_bill(cluster: Cluster, records: Mapping[str, Record]) -> list[dict[str, Any]]:
+    """The same of a stated cluster, for JSON. **Arguments:** `records`: the entries that it is made of, by what they are of."""
+    return [row._asdict() for row in _dearest_first(_rows(cluster, records))]
+
+
+def _dearest_first(rows: Iterable[BillItem]) -> list[BillItem]:
+    return sorted(rows, key=lambda row: (-row.price, -row.power))
+
+
+def _rows(cluster: Cluster, records: Mapping[str, Record], label: str = "") -> Iterator[BillItem]:
+    names = {} if float(cluster.chip.hbm_stacks) else _ON_DIES
+    for key, line in evaluate_in_numpy(bill_lines, cluster).items():
+        count, price, power = map(float, line)
+        part = str(names.get(key, key))
+        if count > _NOTHING and (abs(price) > 0.0 or abs(power) > 0.0):
+            lot = float(cluster.rack.server_chips) if part == "hot spares" else 1.0
+            whole = lot * math.ceil(count / lot * (1.0 - _ROUNDING)) if part in _WHOLE else count
+            in_use = count / whole
+            yield BillItem(label + part, whole, in_use * price, in_use * power, _source(records, part))
+
+
+@singledispatch
+def _machines(workload: Any, design: Design) -> list[tuple[str, Design]]:
+    """The machines that an answer buys, with words before their parts where there are two."""
+    return [("", design)]
+
+
+@_machines.register
+def _(workload: Service, design: Design) -> list[tuple[str, Design]]:
+    kinds, plans = kinds_of_chips(design), design.plan.groups
+    if len(kinds) == 1:
+        return [("", design)]
+    own = lambda group, each: each._replace(cluster=eqx.tree_at(lambda c: c.chips, each.cluster, plans[group].chips))
+    return [(PROMPTS if group else ANSWERS, own(group, each)) for group, each in kinds.items()]
+
+
+@_machines.register
+def _(workload: TrainServe, design: Design) -> list[tuple[str, Design]]:
+    training, serving = training_part(design), completed(serving_part(design)._replace(project=None))
+    return [("training: ", training), ("serving: ", serving)]
+
+
+def _source(records: Mapping[str, Record], part: str) -> str:
+    """Entry and reference behind a price; the entry alone where its number is made of several."""
+    of, key = _PRICED_BY[part]
+    record = records.get(of)
+    if record is None:
+        return "hwopt"
+    number = record.quantities.get(key)
+    return f"{record.slug}: {number.source}" if number is not None else record.slug
+
+
+def joint_bill(solutions: Iterable[Solution]) -> list[BillItem]:
+    """What several answers buy of the same parts, together: prices and power of one are means where they differ."""
+    rows: dict[tuple[str, str], list[BillItem]] = {}
+    for solution in solutions:
+        for row in bill(solution):
+            rows.setdefault((row.part, row.source), []).append(row)
+    together = []
+    for (part, source), several in rows.items():
+        count = sum(row.count for row in several)
+        price, power = (sum(getattr(row, name) for row in several) for name in ("price", "power"))
+        together.append(BillItem(part, count, price / count, power / count, source))
+    return _dearest_first(together)
+
+
+def bill_document(solution: Solution) -> list[dict[str, Any]]:
+    """The bill for JSON."""
+    return [row._asdict() for row in bill(solution)]
+
+
+def bill_table(solution: Solution) -> list[str]:
+    """The bill as a table: sums below."""
+    return rows_table(bill(solution), rented(solution))
+
+
+def rows_table(rows: Sequence[BillItem], rents: bool) -> list[str]:
+    """Rows of a bill as a table. **Arguments:** whether a landlord pays."""
+    cells = rows_cells(rows)
+    width = max(len(part) for part, *_ in cells)
+    title, note = BILL_TITLE, "; rented: what the landlord buys costs nothing here" if rents else ""
+    lines = [f"  {part:<{width}} " + " ".join(f"{cell:>12}" for cell in rest) for part, *rest in cells]
+    return [*heading(title + note), *lines]
+
+
+BILL_TITLE = "What is bought: how many, each, in all, at full load on the design day"
+
+
+def rented(solution: Solution) -> bool:
+    """Whether someone else pays for what is bought."""
+    return float(solution.built.cluster.groups[0].prices.owned) == 0.0
+
+
+def bill_cells(solution: Solution) -> list[list[str]]:
+    """The bill in words: part, count, price of one, price and power of all; the last row is the sum."""
+    return rows_cells(bill(solution))
+
+
+def rows_cells(rows: Sequence[BillItem]) -> list[list[str]]:
+    """Rows of a bill in words, as of `bill_cells`."""
+    cells = []
+    for row in rows:
+        counted = pretty(row.count, "W") if row.part.endswith("W of IT") else f"{row.count:,.0f}"
+        each = pretty(row.unit_price, "USD") if row.unit_price else "-"
+        cells.append([row.part, counted, each, pretty(row.price, "USD"), pretty(row.power, "W")])
+    paid, drawn = sum(row.price for row in rows), sum(row.power for row in rows)
+    return [*cells, ["in all", "", "", pretty(paid, "USD"), pretty(drawn, "W")]]

@@ -1,0 +1,73 @@
+"""The price of whole units, and the ways to answer a question side by side: words and JSON."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from hwopt.analysis.integrality_gap import AnswerAlternative, IntegralityGap
+from hwopt.output.text.layout import heading
+from hwopt.output.text.parts import number
+from hwopt.units import pretty
+
+_SHOWN = (
+    "chips",
+    "hbm_stacks",
+    "scale_up_lanes",
+    "scale_up_domain",
+    "nics_per_server",
+    "chips_per_rack",
+    "clock_ratio",
+)
+"""Variables of the machine that a row of the table tells."""
+
+
+PROVED = 1e-3
+"""Gap of the relaxed answer up to which its price is said as one figure."""
+
+
+def price_words(price: IntegralityGap, unit: str) -> str:
+    """What buying in whole units costs, in a line."""
+    relaxed, share = pretty(price.relaxed.objective, unit, 6), f"buying in whole units costs {100 * price.share:.3g} %"
+    if price.gap > PROVED:
+        return f"{share} or more over continuous hardware ({relaxed} found in a short search; --alternatives searches longer)"
+    return f"{share} over continuous hardware ({relaxed}, gap {100 * price.gap:.2g} %)"
+
+
+def price_document(price: IntegralityGap | None) -> dict[str, Any] | None:
+    """The same for JSON."""
+    if price is None:
+        return None
+    return {
+        "share": number(price.share),
+        "relaxed_objective": number(price.relaxed.objective),
+        "relaxed_gap": number(price.gap),
+    }
+
+
+def alternative_lines(rows: Sequence[AnswerAlternative], unit: str) -> list[str]:
+    """The ways to answer a question, a line each with what its machine is."""
+    if not rows:
+        return []
+    width = max(len(each.name) for each in rows)
+    lines = heading("As sold, nearest in whole units, redesigned")
+    for each in rows:
+        if each.solution is None:
+            lines.append(f"  {each.name:<{width}}  none, or none known in time")
+            continue
+        design = each.solution.design
+        parts = ", ".join(f"{name} {design[name].value:,.4g}" for name in _SHOWN if name in design)
+        lines.append(f"  {each.name:<{width}}  {pretty(each.solution.objective, unit, 5):>12}  {parts}")
+    return lines
+
+
+def alternatives_document(rows: Sequence[AnswerAlternative]) -> list[dict[str, Any]]:
+    """The same for JSON."""
+    return [
+        {
+            "name": each.name,
+            "meaning": each.meaning,
+            "objective": None if each.solution is None else number(each.solution.objective),
+            "gap": None if each.solution is None else each.solution.certificate.gap,
+            "design": None if each.solution is None else {n: number(v.value) for n, v in each.solution.design.items()},
+        }
+        for each in rows
+    ]

@@ -1,0 +1,97 @@
+"""What tokens are called, made and cost: those of a service by prompts and answers, those of a run by its own unit of work.
+
+Reports, documents and objectives count tokens; screens say images or samples where the workload does (`unit_of_work`).
+"""
+
+import math
+from functools import singledispatch
+from typing import Any
+
+from hwopt.model.fleet.data_parallel import FleetReport
+from hwopt.model.report import Report, ServingReport, TrainingReport
+from hwopt.output.text.parts import number
+from hwopt.units import pretty
+from hwopt.workload.training import TrainingRun
+from hwopt.workload.transformer import TOKEN
+
+PER = 1e6
+"""Tokens that a price is of."""
+
+
+@singledispatch
+def unit_of_work(of: Any) -> tuple[str, float]:
+    """What a report or a run counts its work in on screens, and how many tokens one of it is."""
+    return TOKEN, 1.0
+
+
+@unit_of_work.register
+def _(of: TrainingReport) -> tuple[str, float]:
+    return of.unit_of_work, float(of.tokens_per_unit)
+
+
+@unit_of_work.register
+def _(of: FleetReport) -> tuple[str, float]:
+    return unit_of_work(of.groups[0])
+
+
+@unit_of_work.register
+def _(of: TrainingRun) -> tuple[str, float]:
+    return of.model.unit_of_work, float(of.tokens_per_unit)
+
+
+Work = tuple[str, float]
+"""What work is counted in, and how many tokens one of it is."""
+
+TOKENS: Work = (TOKEN, 1.0)
+
+
+def counted(value: float, unit: str, work: Work) -> tuple[float, str]:
+    """A number by the token as one by what the work is counted in: `USD/token` as `USD/image`, `token/s` as `image/s`."""
+    name, tokens = work
+    over, _, below = unit.partition("/")
+    if name == TOKEN or TOKEN not in (over, below):
+        return value, unit
+    return (
+        (value * tokens, f"{over}/{name}") if below == TOKEN else (value / tokens, f"{name}/{below}" if below else name)
+    )
+
+
+def rate_words(report: Any, tokens_per_s: Any) -> str:
+    """A rate of tokens in words: `1.2 Mtoken/s`, `3,120 image/s`."""
+    unit, tokens = unit_of_work(report)
+    return pretty(float(tokens_per_s), "token/s") if unit == TOKEN else f"{float(tokens_per_s) / tokens:,.0f} {unit}/s"
+
+
+def million_words(report: Any) -> str:
+    """What a million tokens cost, in words: `1.3 $ a million tokens`, `2 $ a million images`."""
+    _, tokens = unit_of_work(report)
+    return f"{PER * float(report.cost_per_token_usd) * tokens:.4g} $ a million {tokens_counted(report)}"
+
+
+@singledispatch
+def tokens_counted(report: Any) -> str:
+    """What a report counts in its rate and cost, in words."""
+    return f"{unit_of_work(report)[0]}s"
+
+
+@tokens_counted.register
+def _(report: ServingReport) -> str:
+    return "input tokens" if math.isnan(float(report.cost_per_output_token_usd)) else "output tokens"
+
+
+def price_document(report: Report) -> dict[str, float | None]:
+    """Prices per million tokens in USD, of prompts and of answers alone; null for what the machine does not do, none of a run."""
+    if not isinstance(report, ServingReport):
+        return {}
+    each = {"input": report.cost_per_input_token_usd, "output": report.cost_per_output_token_usd}
+    return {f"usd_per_million_{name}_tokens": number(PER * float(price)) for name, price in each.items()}
+
+
+def price_words(report: ServingReport) -> str:
+    """Prices per million tokens in words, those of what the machine does."""
+    words = [
+        f"{price:.4g} $ per {name.removeprefix('usd_per_').replace('_', ' ')}"
+        for name, price in price_document(report).items()
+        if price is not None
+    ]
+    return " and ".join(words) + (", by the machine's time that each takes" if len(words) > 1 else "")
