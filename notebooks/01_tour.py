@@ -29,8 +29,8 @@ from IPython.display import Image
 import hwopt
 from hwopt import catalog
 from hwopt.output.answers.scaling import table
+from hwopt.output.figures.pareto import plot_pareto
 from hwopt.output.text.scaling import headline, why
-from hwopt.plot.pareto import plot_pareto
 
 FAST = bool(os.environ.get("HWOPT_FAST"))  # smaller questions, the same code
 

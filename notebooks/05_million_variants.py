@@ -30,14 +30,14 @@ import xarray as xr
 from IPython.display import Image
 
 import hwopt
-from hwopt.plot.bottleneck_map import plot_bottleneck_map
-from hwopt.plot.pareto import plot_pareto
+from hwopt.output.figures.bottleneck_map import plot_bottleneck_map
+from hwopt.output.figures.pareto import plot_pareto
 
 FAST = bool(os.environ.get("HWOPT_FAST"))  # fewer variants of a smaller question, the same cells
 
 
 def shown(path):
-    """A figure of hwopt.plot in fewer pixels and colours: the notebook stays small."""
+    """A figure of hwopt.output.figures in fewer pixels and colours: the notebook stays small."""
     drawn = PIL.Image.open(path).convert("RGB")
     drawn.resize((900, 900 * drawn.height // drawn.width)).quantize(48).save(path, optimize=True)
     return Image(path)

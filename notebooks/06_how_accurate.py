@@ -28,7 +28,7 @@ from IPython.display import Image
 
 import hwopt
 from hwopt.calibration.holdout import in_test_set
-from hwopt.plot.accuracy import plot_accuracy
+from hwopt.output.figures.accuracy import plot_accuracy
 
 FAST = bool(os.environ.get("HWOPT_FAST"))  # the runs of a few sources instead of all
 folder = Path(tempfile.mkdtemp())

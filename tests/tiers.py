@@ -40,7 +40,7 @@ TESTS_OF = {
     "hwopt/analysis": ("tests/unit/study", "tests/property/test_sweeps.py"),
     "hwopt/calibration": ("tests/unit/evidence", "tests/validation", "tests/results"),
     "hwopt/output": SCREENS,
-    "hwopt/plot": SCREENS,
+    "hwopt/output/figures": SCREENS,
     "hwopt/cli": SCREENS,
     "objectives": ("tests/unit/test_objectives.py", "tests/unit/optim"),
     "results": ("tests/results",),

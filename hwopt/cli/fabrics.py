@@ -69,7 +69,7 @@ def answer(options: argparse.Namespace) -> "Answer":
     answer = fabrics_answer(found, title, around, options.constants, work.document, work.sources)
     if not found.trained:  # the screen says why there is nothing to draw
         return answer
-    from hwopt.plot.fabrics import plot_fabrics
+    from hwopt.output.figures.fabrics import plot_fabrics
 
     return replace(answer, draw=lambda path: plot_fabrics(found, path, title))
 

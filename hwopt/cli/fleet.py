@@ -118,7 +118,7 @@ def answer(options: argparse.Namespace) -> "Answer":
     sources = tuple(dict.fromkeys(source for each in asked.works for source in each.sources))
 
     def draw(path: Path) -> None:
-        from hwopt.plot.fleet import plot_fleet
+        from hwopt.output.figures.fleet import plot_fleet
 
         plot_fleet(study, path, title)
 

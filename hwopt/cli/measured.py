@@ -42,7 +42,7 @@ def validate(options: argparse.Namespace) -> int:
 
     result = validation.validate(options.file, constants=options.constants, progress=is_watched(options))
     if figure is not None:
-        from hwopt.plot.accuracy import plot_accuracy
+        from hwopt.output.figures.accuracy import plot_accuracy
 
         plot_accuracy(result, figure)
     show(options, lambda: result, lambda: validation.screen(result))

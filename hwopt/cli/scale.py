@@ -69,7 +69,7 @@ def answer(options: argparse.Namespace) -> "Answer":
     )
 
     def draw(path: Path) -> None:
-        from hwopt.plot.scaling import plot_scaling
+        from hwopt.output.figures.scaling import plot_scaling
 
         plot_scaling(found, path, title, around)
 

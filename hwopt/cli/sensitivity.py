@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
         show(options, lambda: {"feasible": False, "message": message}, lambda: message)
         return 1
     if figure is not None:
-        from hwopt.plot.tornado import plot_tornado
+        from hwopt.output.figures.tornado import plot_tornado
 
         plot_tornado(answer, figure)
     also = {"constants": answer.problem.provenance.mode} | ({"choices": choices_document(rows)} if rows else {})

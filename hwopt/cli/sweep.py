@@ -84,7 +84,7 @@ def _variants(options: argparse.Namespace) -> int:
     from hwopt.sweep import sweep
 
     def draw(dataset: Any, folder: Path) -> list[Path]:
-        from hwopt.plot.sweep import save_figures
+        from hwopt.output.figures.sweep import save_figures
 
         return save_figures(dataset, folder)
 
@@ -128,8 +128,8 @@ def _optima(options: argparse.Namespace) -> int:
     from hwopt.output.html.optima import optima_page
 
     def draw(dataset: Any, folder: Path) -> list[Path]:
-        from hwopt.plot.frontier import plot_frontier
-        from hwopt.plot.sweep import save_figures
+        from hwopt.output.figures.frontier import plot_frontier
+        from hwopt.output.figures.sweep import save_figures
 
         return save_figures(dataset, folder, {"frontier": plot_frontier})
 

@@ -44,6 +44,6 @@ def answer(options: argparse.Namespace) -> "Answer":
     )
     if not found.walls:
         return walls_answer(found)
-    from hwopt.plot.walls import plot_walls
+    from hwopt.output.figures.binding_budgets import plot_walls
 
     return replace(walls_answer(found), draw=lambda path: plot_walls(found, path))

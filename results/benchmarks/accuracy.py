@@ -30,7 +30,7 @@ from hwopt.calibration.intervals import TERMS
 from hwopt.calibration.measured import peak_memory
 from hwopt.calibration.validation.score import Cell, CellErrors, cells_of, fit_baseline, release_spread
 from hwopt.catalog.names import data_root
-from hwopt.plot.accuracy import plot_accuracy
+from hwopt.output.figures.accuracy import plot_accuracy
 from results.benchmarks import plan_ranking, release
 
 ROOT = Path(__file__).parents[2]

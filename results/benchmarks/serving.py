@@ -20,9 +20,9 @@ import numpy as np
 import hwopt
 from hwopt import catalog
 from hwopt.model.training.schedule import Breakdown
+from hwopt.output.figures.style import figure, save
 from hwopt.planning.plan_table import PlanTable, in_blocks, reports
 from hwopt.planning.serving_plans import serving_plans
-from hwopt.plot.style import figure, save
 from hwopt.workload.service import Service
 
 FIGURE = Path("results/figures/serving.png")

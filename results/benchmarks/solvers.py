@@ -172,7 +172,7 @@ def setting(seconds: float) -> str:
 
 def draw(scores: dict[str, list[Score]], path: Path) -> None:
     """Gap against seconds: every study, and the medians."""
-    from hwopt.plot.style import figure, save
+    from hwopt.output.figures.style import figure, save
 
     with figure(figsize=(7.6, 4.8)) as (drawn, (axes,)):
         for name, held in scores.items():

@@ -20,7 +20,7 @@ import hwopt
 from hwopt import processes
 from hwopt.cli import app
 from hwopt.errors import UserError
-from hwopt.plot.style import figure
+from hwopt.output.figures.style import figure
 from hwopt.sweep.store import Store
 from hwopt.trace import jax_selftest
 from tests.rotation import one_in

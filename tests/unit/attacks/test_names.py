@@ -28,8 +28,8 @@ from hwopt.output.export.megatron import megatron_settings, megatron_text
 from hwopt.output.export.settings import launch_settings, launch_text
 from hwopt.output.export.trainer import file_text, training_file
 from hwopt.output.export.trainers import TRAINERS
+from hwopt.output.figures.style import figure, plain, save
 from hwopt.output.text.layout import fact, heading, store_lines
-from hwopt.plot.style import figure, plain, save
 from hwopt.sweep.attributes import flags
 from hwopt.sweep.specification import SweepCase
 from tests.names import PIECES, names

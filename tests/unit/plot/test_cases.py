@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import xarray as xr
 
-from hwopt.plot.pareto import _cloud
+from hwopt.output.figures.pareto import _cloud
 
 
 def test_the_cloud_is_drawn_from_all_cases():
@@ -35,7 +35,7 @@ def test_drawing_leaves_the_backend_of_a_notebook_alone():
 import matplotlib
 matplotlib.use("svg")
 import matplotlib.pyplot as plt
-from hwopt.plot.style import figure
+from hwopt.output.figures.style import figure
 with figure(2, 1, figsize=(3, 4), sharex=True, height_ratios=(2, 1)) as (drawn, axes):
     assert len(axes) == 2
 assert matplotlib.get_backend().lower() == "svg" and not plt.get_fignums()

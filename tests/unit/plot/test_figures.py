@@ -10,14 +10,14 @@ import pytest
 
 from hwopt.errors import UserError
 from hwopt.output.colours import PARTS, part_colour
-from hwopt.plot.bottleneck_map import plot_bottleneck_map
-from hwopt.plot.breakdown import plot_breakdown
-from hwopt.plot.budgets import plot_budgets
-from hwopt.plot.parallel_coordinates import plot_parallel_coordinates
-from hwopt.plot.pareto import plot_pareto
-from hwopt.plot.roofline import plot_roofline
-from hwopt.plot.style import NothingToDraw
-from hwopt.plot.sweep import FIGURES, save_figures
+from hwopt.output.figures.bottleneck_map import plot_bottleneck_map
+from hwopt.output.figures.breakdown import plot_breakdown
+from hwopt.output.figures.budgets import plot_budgets
+from hwopt.output.figures.parallel_coordinates import plot_parallel_coordinates
+from hwopt.output.figures.pareto import plot_pareto
+from hwopt.output.figures.roofline import plot_roofline
+from hwopt.output.figures.style import NothingToDraw
+from hwopt.output.figures.sweep import FIGURES, save_figures
 from tests.tiers import turn
 
 
@@ -155,7 +155,7 @@ def test_a_front_of_one_point(sweep, drawn):
 
 
 def test_the_cloud_is_bounded(sweep, drawn, monkeypatch):
-    from hwopt.plot import pareto
+    from hwopt.output.figures import pareto
 
     monkeypatch.setattr(pareto, "CLOUD", 100)
     clouds = [each for each in drawn(plot_pareto, sweep(rows=1500)).axes[0].collections if each.get_zorder() == 1]

@@ -7,8 +7,8 @@ import pytest
 import xarray as xr
 from matplotlib.image import imread
 
-from hwopt.plot.frontier import plot_frontier
-from hwopt.plot.style import NothingToDraw
+from hwopt.output.figures.frontier import plot_frontier
+from hwopt.output.figures.style import NothingToDraw
 
 LEVELS = {"power_budget_w": np.linspace(30e6, 60e6, 7), "capex_budget_usd": np.array([1e9, 1.2e9, 1.6e9, 2.5e9])}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hwopt.plot.contents import limits, spread
-from hwopt.plot.quantities import fitted, quantity, tick_text, ticks
+from hwopt.output.figures.quantities import axis_quantity, fitted, tick_text, ticks
+from hwopt.output.figures.sweep_contents import limits, spread
 
 
 @pytest.mark.parametrize(
@@ -42,9 +42,9 @@ def test_labels_say_nothing_twice_and_open_no_formula():
 
 def test_words_come_from_the_dataset(sweep):
     dataset = sweep(rows=300)
-    assert quantity(dataset, "capex_usd", [1.0]).words == "capital"
-    assert quantity(dataset.drop_vars("capex_usd"), "capex_usd", [1.0]).words == "capital"
-    assert quantity(dataset[[]], "run_cost_usd", [2e9]).label == r"run cost usd (B\$)"
+    assert axis_quantity(dataset, "capex_usd", [1.0]).words == "capital"
+    assert axis_quantity(dataset.drop_vars("capex_usd"), "capex_usd", [1.0]).words == "capital"
+    assert axis_quantity(dataset[[]], "run_cost_usd", [2e9]).label == r"run cost usd (B\$)"
 
 
 def test_ticks_are_few_and_round():

@@ -24,7 +24,7 @@ from hwopt.errors import UserError
 from hwopt.model.chip.chip_project import installed
 from hwopt.model.estimate import estimate
 from hwopt.output.answers.sensitivity import sensitivity_document, sensitivity_screen
-from hwopt.plot.tornado import plot_tornado
+from hwopt.output.figures.tornado import plot_tornado
 from hwopt.solver.optimum_sensitivity import NoDerivative, point_of
 from hwopt.trace.cache import cached_trace, evaluate_in_numpy
 from tests.budgets import LARGE_RUN

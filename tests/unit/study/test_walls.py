@@ -11,7 +11,7 @@ from hwopt.analysis import binding_budgets as study
 from hwopt.analysis.binding_budgets import BindingBudgets, walls
 from hwopt.errors import UserError
 from hwopt.output.answers.binding_budgets import sentence, walls_answer, walls_document
-from hwopt.plot.walls import plot_walls
+from hwopt.output.figures.binding_budgets import plot_walls
 from hwopt.solver.options import SEARCH
 from hwopt.solver.solution import Outcome
 

@@ -10,9 +10,19 @@ from typing import Any
 import numpy as np
 
 from hwopt.output.colours import PALE, PALER, part_colour
-from hwopt.plot.contents import Limit, best_is_feasible, cases, heading, limits, listed, parts, spread, values
-from hwopt.plot.quantities import Quantity, quantity, set_range
-from hwopt.plot.style import NothingToDraw, figure, plain, save
+from hwopt.output.figures.quantities import AxisQuantity, axis_quantity, set_range
+from hwopt.output.figures.style import NothingToDraw, figure, plain, save
+from hwopt.output.figures.sweep_contents import (
+    BudgetLimit,
+    best_is_feasible,
+    cases,
+    heading,
+    limits,
+    listed,
+    parts,
+    spread,
+    values,
+)
 
 CLOUD = 20_000
 """Rows drawn behind a front, at most."""
@@ -48,14 +58,14 @@ class _Designs:
 
 
 @dataclass(frozen=True)
-class _Axis:
+class _MetricAxis:
     """One metric, the same in every panel: what it shows, the range it spans in that unit, budgets on it."""
 
     name: str
-    shown: Quantity
+    shown: AxisQuantity
     low: float
     high: float
-    budgets: tuple[Limit, ...]
+    budgets: tuple[BudgetLimit, ...]
 
     def of(self, designs: _Designs) -> np.ndarray:
         return self.shown.scaled(designs.values[self.name])
@@ -150,7 +160,7 @@ def _best(dataset: Any, names: list[str]) -> _Designs | None:
 
 def _axes(
     dataset: Any, names: list[str], front: _Designs, cloud: _Designs | None, best: _Designs | None
-) -> list[_Axis]:
+) -> list[_MetricAxis]:
     """Ranges that show the front near the budgets, the best design, the budgets, and the rows near all that."""
     on = {name: tuple(each for each in limits(dataset) if each.metric == name) for name in names}
     near = np.ones(front.feasible.size, bool)
@@ -170,13 +180,18 @@ def _axes(
             if behind.size and near.all():
                 low, high = min(low, float(np.quantile(behind, 0.001))), max(high, float(np.quantile(behind, 0.98)))
         room = max((high / low) ** 0.06, 1.05)
-        shown = quantity(dataset, name, [low, high])
-        axes.append(_Axis(name, shown, low / room / shown.factor, high * room / shown.factor, budgets))
+        shown = axis_quantity(dataset, name, [low, high])
+        axes.append(_MetricAxis(name, shown, low / room / shown.factor, high * room / shown.factor, budgets))
     return axes
 
 
 def _panel(
-    axes: Any, pair: tuple[_Axis, _Axis], front: _Designs, cloud: _Designs | None, best: _Designs | None, size: float
+    axes: Any,
+    pair: tuple[_MetricAxis, _MetricAxis],
+    front: _Designs,
+    cloud: _Designs | None,
+    best: _Designs | None,
+    size: float,
 ) -> None:
     """One pair of metrics."""
     if cloud:
@@ -206,7 +221,7 @@ def _panel(
             _line(axes, limit, at, each.shown, size - 1.0)
 
 
-def _line(axes: Any, limit: Limit, at: int, shown: Quantity, size: float) -> None:
+def _line(axes: Any, limit: BudgetLimit, at: int, shown: AxisQuantity, size: float) -> None:
     """A budget on one of the two metrics, with its name and number along the line."""
     from matplotlib.patheffects import withStroke
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hwopt.plot.style import plain
+from hwopt.output.figures.style import plain
 from hwopt.units import fitting, pretty, to_si
 
 _COUNTED = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
@@ -21,7 +21,7 @@ _FINER = {"m2": "mm2"}  # SI unit -> what it is drawn in: areas are those of die
 
 
 @dataclass(frozen=True)
-class Quantity:
+class AxisQuantity:
     """What an axis shows. `factor`: SI units in one of `shown`, the unit it is drawn in."""
 
     words: str
@@ -46,7 +46,7 @@ class Quantity:
         return plain(pretty(value, "" if self.unit == "1" else self.unit, digits))
 
 
-def quantity(dataset: Any, name: str, values: Any) -> Quantity:
+def axis_quantity(dataset: Any, name: str, values: Any) -> AxisQuantity:
     """A variable or metric by name, in the unit that fits `values` (SI).
 
     Words and unit are those of the first of `name`, `front_name`, `best_name` that states them.
@@ -63,12 +63,12 @@ def attribute(dataset: Any, name: str, key: str) -> Any:
     return next((each for each in stated if each not in (None, "")), None)
 
 
-def fitted(words: str, unit: str, values: Any) -> Quantity:
+def fitted(words: str, unit: str, values: Any) -> AxisQuantity:
     """A quantity in the unit that fits `values` (SI)."""
     if unit in _FINER:
-        return Quantity(words, unit, to_si(1.0, _FINER[unit]), _FINER[unit])
+        return AxisQuantity(words, unit, to_si(1.0, _FINER[unit]), _FINER[unit])
     factor, shown = fitting("" if unit == "1" else unit, np.ravel(np.asarray(values, float)).tolist())
-    return Quantity(words, unit, factor, shown)
+    return AxisQuantity(words, unit, factor, shown)
 
 
 def tick_text(value: float, digits: int = 4) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hwopt.plot.style import figure, plain, save
+from hwopt.output.figures.style import figure, plain, save
 
 _COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b", "#17becf", "#7f7f7f")
 

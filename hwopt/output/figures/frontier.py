@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from hwopt.output.colours import OVER, PALE, PALER, WITHIN, ink_on
-from hwopt.plot.contents import heading, values
-from hwopt.plot.quantities import fitted, quantity
-from hwopt.plot.style import NothingToDraw, figure, save
+from hwopt.output.figures.quantities import axis_quantity, fitted
+from hwopt.output.figures.style import NothingToDraw, figure, save
+from hwopt.output.figures.sweep_contents import heading, values
 
 _HATCH = "///"
 _CELLS_WITH_NUMBERS = 80
@@ -42,7 +42,7 @@ def plot_frontier(dataset: Any, path: str | Path) -> None:
 
 def _curve(dataset: Any, name: str, budget: str, path: str | Path) -> None:
     """Objective and shadow price over one budget."""
-    across, up = (quantity(dataset, each, dataset[each].values) for each in (budget, name))
+    across, up = (axis_quantity(dataset, each, dataset[each].values) for each in (budget, name))
     prices = dataset[f"shadow_price_{budget}"]
     price = fitted("shadow price", str(prices.attrs.get("units", "")).replace("USD", "$"), prices.values)
     x, goal, bound = across.scaled(dataset[budget]), up.scaled(dataset[name]), up.scaled(dataset["lower_bound"])
@@ -86,7 +86,7 @@ def _between(axes: Any, x: np.ndarray, goal: np.ndarray, bound: np.ndarray) -> N
 
 def _map(dataset: Any, name: str, right: str, upward: str, path: str | Path) -> None:
     """Objective over two budgets."""
-    across, up, goal = (quantity(dataset, each, dataset[each].values) for each in (right, upward, name))
+    across, up, goal = (axis_quantity(dataset, each, dataset[each].values) for each in (right, upward, name))
     x, y = across.scaled(dataset[right]), up.scaled(dataset[upward])
     shown = dataset.transpose(upward, right)
     objective, proved = goal.scaled(shown[name]), shown["certified"].values > 0

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from hwopt.output.colours import CHOICES, part_colour
-from hwopt.plot.contents import cases, heading, listed, parts, values
-from hwopt.plot.quantities import Quantity, fitted, quantity, set_range, tick_text
-from hwopt.plot.style import NothingToDraw, figure, save
+from hwopt.output.figures.quantities import AxisQuantity, axis_quantity, fitted, set_range, tick_text
+from hwopt.output.figures.style import NothingToDraw, figure, save
+from hwopt.output.figures.sweep_contents import cases, heading, listed, parts, values
 
 _LEVELS = np.array([1.15, 1.4, 2.0, 3.0, 6.0, 15.0])
 """Contours, about, as multiples of the least objective on the map as they are smoothed."""
@@ -38,7 +38,7 @@ def plot_bottleneck_map(dataset: Any, path: str | Path) -> None:
     names = [known.get(int(code), f"part {int(code)}") for code in largest]
     least = np.where(filled, objective, np.nan)
     shown = [_axis(dataset, name, at, edges) for at, (name, edges) in enumerate((("x", x), ("y", y)))]
-    metric = quantity(dataset, str(dataset.attrs.get("objective", "objective")), np.nanmin(least) * _LEVELS)
+    metric = axis_quantity(dataset, str(dataset.attrs.get("objective", "objective")), np.nanmin(least) * _LEVELS)
     chosen = cases(dataset, "map_case")
     with figure(1, 1 + bool(chosen), figsize=(12.6 if chosen else 8.6, 5.0), sharey=True) as (drawn, (axes, *second)):
         from matplotlib.colors import ListedColormap
@@ -106,15 +106,15 @@ def _edges(dataset: Any, name: str) -> np.ndarray:
     return edges
 
 
-def _axis(dataset: Any, side: str, at: int, edges: np.ndarray) -> Quantity:
+def _axis(dataset: Any, side: str, at: int, edges: np.ndarray) -> AxisQuantity:
     """The variable on one side of the map; the edges say what it is, else the variable of that name."""
     attrs, names = dataset[f"map_{side}_edges"].attrs, listed(dataset, "map_variables")
     if attrs.get("long_name") or at >= len(names):
         return fitted(attrs.get("long_name") or side, attrs.get("units", ""), edges)
-    return quantity(dataset, names[at], edges)
+    return axis_quantity(dataset, names[at], edges)
 
 
-def _contours(axes: Any, x: np.ndarray, y: np.ndarray, metric: Quantity, objective: np.ndarray) -> bool:
+def _contours(axes: Any, x: np.ndarray, y: np.ndarray, metric: AxisQuantity, objective: np.ndarray) -> bool:
     """Draws a star on the least, lines of equal objective through the cells' centres, and says whether there are any."""
     from matplotlib.patheffects import withStroke
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from hwopt.output.figures.style import NothingToDraw, plain
 from hwopt.output.text.layout import budget_words
-from hwopt.plot.style import NothingToDraw, plain
 
 
 @dataclass(frozen=True)
-class Limit:
+class BudgetLimit:
     """A budget: SI `limit`, what each of the best designs `used` of it, and the `metric` that it limits ("": not known)."""
 
     name: str
@@ -67,7 +67,7 @@ def case_words(text: str) -> str:
     return plain(", ".join(part.partition("=")[2] or part for part in text.split(",")))
 
 
-def limits(dataset: Any) -> list[Limit]:
+def limits(dataset: Any) -> list[BudgetLimit]:
     """The question's budgets; none where it has none or the dataset does not tell."""
     if not all(name in dataset and dataset[name].size for name in ("budget_limit", "best_used")):
         return []
@@ -75,7 +75,7 @@ def limits(dataset: Any) -> list[Limit]:
     names = meanings(dataset, "budget_limit", "best_used").values()
     metrics = listed(bounds, "budget_metrics") or [_metric_of(dataset, each) for each in used]
     columns = zip(names, listed(bounds, "budget_units"), bounds.values.astype(float), used, metrics, strict=True)
-    return [Limit(name, unit, float(bound), each, metric) for name, unit, bound, each, metric in columns]
+    return [BudgetLimit(name, unit, float(bound), each, metric) for name, unit, bound, each, metric in columns]
 
 
 def _metric_of(dataset: Any, used: np.ndarray) -> str:

@@ -8,7 +8,7 @@ from hwopt.analysis.sensitivity import Sensitivity
 from hwopt.analysis.sensitivity.improvement import words_of
 from hwopt.analysis.sensitivity.optimum import Parameter
 from hwopt.errors import UserError
-from hwopt.plot.style import figure, plain, save
+from hwopt.output.figures.style import figure, plain, save
 from hwopt.units import label, pretty
 
 _LOW, _HIGH = "#1f77b4", "#d62728"

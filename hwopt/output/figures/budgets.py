@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from hwopt.output.colours import OVER, WITHIN
-from hwopt.plot.contents import Limit, best_words, heading, limits
-from hwopt.plot.quantities import fitted
-from hwopt.plot.style import NothingToDraw, figure, plain, save, set_bars
+from hwopt.output.figures.quantities import fitted
+from hwopt.output.figures.style import NothingToDraw, figure, plain, save, set_bars
+from hwopt.output.figures.sweep_contents import BudgetLimit, best_words, heading, limits
 
 _ROUNDING = 1e-4  # a share so little above one is one
 _LONGEST = 3.0  # longer bars are cut; the number beside them is not
@@ -52,7 +52,7 @@ def plot_budgets(dataset: Any, path: str | Path, top: int = 10) -> None:
         save(drawn, path)
 
 
-def _text(each: Limit) -> str:
+def _text(each: BudgetLimit) -> str:
     """`97.3 %: 38.9 MW of 40 MW`."""
     shown = fitted(each.words, each.unit, [each.limit])
     return f"{100 * each.used[0] / each.limit:.3g} %: {shown.text(float(each.used[0]))} of {shown.text(each.limit)}"

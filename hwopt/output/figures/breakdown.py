@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from hwopt.output.colours import OTHER, ink_on, part_colour
-from hwopt.plot.contents import best_words, heading, meanings, values
-from hwopt.plot.quantities import fitted, quantity
-from hwopt.plot.style import NothingToDraw, figure, save, set_bars
+from hwopt.output.figures.quantities import axis_quantity, fitted
+from hwopt.output.figures.style import NothingToDraw, figure, save, set_bars
+from hwopt.output.figures.sweep_contents import best_words, heading, meanings, values
 
 _SMALL = 0.01
 """Parts below this share of the step in every bar are drawn as one."""
@@ -63,5 +63,5 @@ def _labels(dataset: Any, ranks: np.ndarray) -> list[str]:
     if f"best_{name}" not in dataset:
         return [str(rank + 1) for rank in ranks]
     objective = values(dataset, f"best_{name}").astype(float)[ranks]
-    shown = quantity(dataset, name, objective)
+    shown = axis_quantity(dataset, name, objective)
     return [f"{rank + 1}:  {shown.text(float(value), 4)}" for rank, value in zip(ranks, objective, strict=True)]

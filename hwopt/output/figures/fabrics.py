@@ -7,7 +7,7 @@ import numpy as np
 from hwopt.analysis.fabrics import Fabrics
 from hwopt.output.answers.fabrics import level_words
 from hwopt.output.colours import OVER, PALE, WITHIN
-from hwopt.plot.style import NothingToDraw, figure, plain, save
+from hwopt.output.figures.style import NothingToDraw, figure, plain, save
 from hwopt.units import fitting
 
 

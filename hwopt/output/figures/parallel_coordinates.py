@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from hwopt.plot.contents import best_words, heading, listed, values
-from hwopt.plot.quantities import Quantity, attribute, quantity, tick_text, ticks
-from hwopt.plot.style import NothingToDraw, figure, save
+from hwopt.output.figures.quantities import AxisQuantity, attribute, axis_quantity, tick_text, ticks
+from hwopt.output.figures.style import NothingToDraw, figure, save
+from hwopt.output.figures.sweep_contents import best_words, heading, listed, values
 
 _CLOSEST = 0.055
 """Ticks nearer to an end of their axis than this share of it give way to the end's own."""
@@ -20,10 +20,10 @@ _DARK = 0.88
 
 
 @dataclass(frozen=True)
-class _Axis:
+class _ParallelAxis:
     """One vertical axis: what it shows, its ends (SI), and the designs' values (SI)."""
 
-    shown: Quantity
+    shown: AxisQuantity
     low: float
     high: float
     values: np.ndarray
@@ -54,7 +54,7 @@ def plot_parallel_coordinates(dataset: Any, path: str | Path) -> None:
     axes_of = [each for each in variables if each is not None and each.high > each.low * (1 + 1e-9)]
     if not axes_of:
         raise NothingToDraw("no variable moves")
-    axes_of.append(_between(quantity(dataset, name, objective[shown]), objective[shown], None, None))
+    axes_of.append(_between(axis_quantity(dataset, name, objective[shown]), objective[shown], None, None))
     width = max(6.0, 1.4 + 0.98 * len(axes_of))
     with figure(figsize=(width, 5.0)) as (drawn, (axes,)):
         heights = np.array([each.height(each.values) for each in axes_of])
@@ -74,20 +74,20 @@ def plot_parallel_coordinates(dataset: Any, path: str | Path) -> None:
         save(drawn, path)
 
 
-def _axis(dataset: Any, name: str, shown: np.ndarray) -> _Axis | None:
+def _axis(dataset: Any, name: str, shown: np.ndarray) -> _ParallelAxis | None:
     """The axis of a variable of the designs `shown`; none where a log axis cannot show it."""
     own = values(dataset, f"best_{name}").astype(float)[shown]
     if not (np.isfinite(own) & (own > 0)).all():
         return None
     low, high = (attribute(dataset, name, end) for end in ("lower", "upper"))
     ends = [each for each in (low, high) if each is not None]
-    return _between(quantity(dataset, name, [*own, *ends]), own, low, high)
+    return _between(axis_quantity(dataset, name, [*own, *ends]), own, low, high)
 
 
-def _between(shown: Quantity, own: np.ndarray, low: Any, high: Any) -> _Axis:
+def _between(shown: AxisQuantity, own: np.ndarray, low: Any, high: Any) -> _ParallelAxis:
     """An axis from `low` to `high`, wider where the designs reach beyond, and as wide as they where an end is missing."""
     low, high = own.min() if low is None else float(low), own.max() if high is None else float(high)
-    return _Axis(shown, float(min(low, own.min())), float(max(high, own.max())), own)
+    return _ParallelAxis(shown, float(min(low, own.min())), float(max(high, own.max())), own)
 
 
 def _lines(axes: Any, heights: np.ndarray) -> None:
@@ -112,7 +112,7 @@ def _lines(axes: Any, heights: np.ndarray) -> None:
         axes.imshow(ramp, extent=(last - half, last + half, 0, 1), origin="lower", aspect="auto", zorder=5)
 
 
-def _vertical(axes: Any, place: int, each: _Axis, tick: float) -> None:
+def _vertical(axes: Any, place: int, each: _ParallelAxis, tick: float) -> None:
     """One axis with its ticks, of length `tick`."""
     axes.plot([place, place], [0, 1], color="0.25", linewidth=0.9, zorder=3)
     low, high = each.low / each.shown.factor, each.high / each.shown.factor

@@ -10,8 +10,8 @@ from hwopt.analysis.chip_time import FAILURES, RECOMPUTED, WASTED
 from hwopt.analysis.scaling import Scaling
 from hwopt.output.answers.scaling import Around
 from hwopt.output.colours import OTHER, OVER, PALE, PARTS, WITHIN
+from hwopt.output.figures.style import NothingToDraw, figure, plain, plain_powers, save
 from hwopt.output.text.scaling import CAUSES, headline, rule
-from hwopt.plot.style import NothingToDraw, figure, plain, plain_powers, save
 from hwopt.units import fitting
 
 _LOST = {FAILURES: "#C1121F", WASTED: "#E6A5AB", RECOMPUTED: "#8577C4"}

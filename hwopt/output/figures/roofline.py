@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from hwopt.output.colours import part_colour
-from hwopt.plot.contents import best_is_feasible, heading, meanings, values
-from hwopt.plot.placing import place_labels, settle
-from hwopt.plot.quantities import fitted, set_range
-from hwopt.plot.style import NothingToDraw, figure, plain, save
+from hwopt.output.figures.label_placement import place_labels, settle
+from hwopt.output.figures.quantities import fitted, set_range
+from hwopt.output.figures.style import NothingToDraw, figure, plain, save
+from hwopt.output.figures.sweep_contents import best_is_feasible, heading, meanings, values
 
 
 def plot_roofline(dataset: Any, path: str | Path) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 
 from hwopt.analysis.fleet.data_parallel import PIPELINE, FleetStudy, group_rows
 from hwopt.output.colours import PALE, WITHIN
-from hwopt.plot.style import figure, plain, save
+from hwopt.output.figures.style import figure, plain, save
 
 
 def plot_fleet(study: FleetStudy, path: str | Path, title: str) -> None:

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from hwopt.errors import UserError
-from hwopt.plot.bottleneck_map import plot_bottleneck_map
-from hwopt.plot.breakdown import plot_breakdown
-from hwopt.plot.budgets import plot_budgets
-from hwopt.plot.parallel_coordinates import plot_parallel_coordinates
-from hwopt.plot.pareto import plot_pareto
-from hwopt.plot.roofline import plot_roofline
-from hwopt.plot.style import NothingToDraw
+from hwopt.output.figures.bottleneck_map import plot_bottleneck_map
+from hwopt.output.figures.breakdown import plot_breakdown
+from hwopt.output.figures.budgets import plot_budgets
+from hwopt.output.figures.parallel_coordinates import plot_parallel_coordinates
+from hwopt.output.figures.pareto import plot_pareto
+from hwopt.output.figures.roofline import plot_roofline
+from hwopt.output.figures.style import NothingToDraw
 
 FIGURES: Mapping[str, Callable[[Any, Path], None]] = {
     "pareto": plot_pareto,

@@ -7,8 +7,8 @@ import numpy as np
 from hwopt.analysis.binding_budgets import BindingBudgets
 from hwopt.output.answers.binding_budgets import stage_words
 from hwopt.output.colours import OVER, WITHIN
+from hwopt.output.figures.style import NothingToDraw, figure, plain, plain_powers, save
 from hwopt.output.text.layout import budget_words
-from hwopt.plot.style import NothingToDraw, figure, plain, plain_powers, save
 from hwopt.units import fitting, label, pretty
 
 _LOOKS = ("o-", "s--", "^:", "v-.", "D-", "P--", "X:")
