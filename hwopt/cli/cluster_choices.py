@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from hwopt.cli.cluster_flags import CLUSTER, DECODE_CHIP
-from hwopt.cli.kinds import TEXT
+from hwopt.cli.value_types import TEXT
 from hwopt.design.choices import Chosen, every_choice, named_values, refusal, refuse_strange
 from hwopt.errors import UserError, suggest
 from hwopt.solver.solution import Branch, BranchOutcome

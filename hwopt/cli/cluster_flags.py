@@ -1,7 +1,7 @@
 """Flags of a workload on a cluster of stated size, and the modes that have them."""
 
 from hwopt.cli.flags import Flag, Modes
-from hwopt.cli.kinds import INTEGER, NOT_NEGATIVE, POSITIVE, SHARE, TEXT, Kind, one_of
+from hwopt.cli.value_types import INTEGER, NOT_NEGATIVE, POSITIVE, SHARE, TEXT, ValueType, one_of
 
 TRAINING = Modes(("train",), "training")
 SERVICE = Modes(("serve", "prefill", "decode"), "a service")
@@ -56,7 +56,7 @@ RUN = (
          TRAINING),
     Flag("--batch-ramp", "batch sizes at the start, each up to that many tokens of the run (or per cent of them): 1024@0.25T,"
          "2048@2.8T,4096; the last is the global batch (default: the workload's ramp; none)",
-         Kind("BATCH@TOKENS", lambda flag, text: text), None, TRAINING),
+         ValueType("BATCH@TOKENS", lambda flag, text: text), None, TRAINING),
 )  # fmt: skip
 """Arguments of `catalog.training_run`."""
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hwopt.cli.flags import Flag
-from hwopt.cli.kinds import one_of
 from hwopt.cli.output import show
+from hwopt.cli.value_types import one_of
 from hwopt.errors import UserError
 
 TRAINERS = ("megatron", "torchtitan", "nemo")

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from hwopt.cli.kinds import SWITCH, Kind
+from hwopt.cli.value_types import SWITCH, ValueType
 from hwopt.errors import UserError
 
 
@@ -31,7 +31,7 @@ class Flag:
 
     name: str
     meaning: str
-    kind: Kind
+    kind: ValueType
     default: Any = None
     modes: Modes | None = None
     also: tuple[str, ...] = ()

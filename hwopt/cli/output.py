@@ -10,7 +10,7 @@ from typing import Any
 
 from hwopt import escape
 from hwopt.cli.flags import Flag
-from hwopt.cli.kinds import SWITCH
+from hwopt.cli.value_types import SWITCH
 from hwopt.errors import UserError
 from hwopt.units import pretty
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from hwopt import registry
-from hwopt.cli import (
+from hwopt.cli.commands import (
     check,
     compare,
     completion,
@@ -29,10 +29,10 @@ from hwopt.cli import (
 )
 from hwopt.cli.examples import ANSWERS, EXITS, FIRST, PROGRAM, epilog, examples, filled
 from hwopt.cli.flags import Flag, declare
-from hwopt.cli.kinds import SWITCH, TEXT
 from hwopt.cli.output import JSON, say
 from hwopt.cli.question import DEFAULT_OBJECTIVE, field_flags, questions_with
 from hwopt.cli.runner import runs
+from hwopt.cli.value_types import SWITCH, TEXT
 from hwopt.errors import UserError, suggest
 
 

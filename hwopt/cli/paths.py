@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hwopt.cli.flags import Flag
-from hwopt.cli.kinds import PATH
 from hwopt.cli.output import show
+from hwopt.cli.value_types import PATH
 from hwopt.errors import UserError
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 from hwopt import registry
-from hwopt.cli import kinds
+from hwopt.cli import value_types
 from hwopt.cli.flags import Flag
-from hwopt.cli.kinds import NATURAL, NOT_NEGATIVE, POSITIVE, TEXT
+from hwopt.cli.value_types import NATURAL, NOT_NEGATIVE, POSITIVE, TEXT
 from hwopt.errors import UserError
 
 DEFAULT_OBJECTIVE = "train_cost"
@@ -17,7 +17,7 @@ SEED = Flag("--seed", "random seed of the starting points", NATURAL, 0)
 
 CHOICES = Flag(
     "--choices", "fields of the question, every combination of their values: chip=h100-sxm|b200,cooling=air|direct-liquid; "
-    "* for all of the catalogue", kinds.CHOICES, {}, repeats=True,
+    "* for all of the catalogue", value_types.CHOICES, {}, repeats=True,
 )  # fmt: skip
 
 _ALSO = {"sequence_length": ("--seq-len",)}

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from hwopt.cli.flags import Flag
-from hwopt.cli.kinds import PATH
 from hwopt.cli.output import show
 from hwopt.cli.question import asked_objective
+from hwopt.cli.value_types import PATH
 from hwopt.errors import UserError
 
 DESIGN = Flag(
@@ -128,10 +128,10 @@ def _fleet(
     asked: argparse.Namespace, names: list[str], layout: str, leaves: list[Any]
 ) -> tuple[dict[str, Any], Callable[[], str], bool]:
     from hwopt.analysis.fleet.data_parallel import restated
-    from hwopt.cli.fleet import Asked, interval
+    from hwopt.cli.commands.fleet import FleetRequest, interval
     from hwopt.output.answers.fleet import fleet_answer
 
-    fleet = Asked.of(asked)
+    fleet = FleetRequest.of(asked)
     study = restated(fleet.run, fleet.groups, names, layout, leaves, asked.lines, asked.local_steps)
     answer = fleet_answer(study, fleet.title, interval(fleet.works, study), asked.constants, fleet.document, ())
     return answer.document(), answer.screen, answer.feasible

@@ -10,8 +10,8 @@ import pytest
 
 from hwopt.cli import main, question
 from hwopt.cli.flags import Flag
-from hwopt.cli.kinds import TEXT
 from hwopt.cli.parser import COMMANDS
+from hwopt.cli.value_types import TEXT
 from hwopt.registry import names
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from hwopt.cli import main
-from hwopt.cli.kinds import sizes
+from hwopt.cli.value_types import sizes
 from hwopt.errors import UserError
 
 RUN = ["scale", "--workload", "llama3.1-8b", "--chip", "h100-sxm", "--global-batch", "48"]

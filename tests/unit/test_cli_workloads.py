@@ -313,7 +313,7 @@ def test_titles_of_clusters_say_it_too(module, solver, arguments, monkeypatch):
         raise Reached(name)
 
     monkeypatch.setattr(module, solver, lambda *given, **settings: MagicMock())
-    monkeypatch.setattr("hwopt.cli.fleet.interval", lambda works, study: None)
+    monkeypatch.setattr("hwopt.cli.commands.fleet.interval", lambda works, study: None)
     monkeypatch.setattr(catalog, "named", stop)
     with pytest.raises(Reached, match="glm-5"):
         main([*arguments, "--workload", "glm-5"])

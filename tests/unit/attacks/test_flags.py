@@ -9,9 +9,9 @@ import pytest
 
 from hwopt.cli import app, main
 from hwopt.cli.flags import Flag
-from hwopt.cli.kinds import SWITCH
 from hwopt.cli.output import JSON
 from hwopt.cli.parser import COMMANDS, build_parser
+from hwopt.cli.value_types import SWITCH
 from hwopt.errors import UserError
 
 ESTIMATE = ["estimate", "--workload", "llama3.1-8b", "--chip", "h100-sxm", "--chips", "64"]

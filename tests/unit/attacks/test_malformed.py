@@ -19,9 +19,9 @@ import pytest
 from hwopt import registry
 from hwopt.catalog.names import data_root
 from hwopt.cli import app, main
-from hwopt.cli.kinds import SWITCH, TEXT
 from hwopt.cli.parser import COMMANDS, build_parser
 from hwopt.cli.question import field_flags
+from hwopt.cli.value_types import SWITCH, TEXT
 from hwopt.units import unit_in_name
 from objectives.machine import COUNTS
 from tests.rotation import rotated

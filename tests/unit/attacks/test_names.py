@@ -20,7 +20,8 @@ from hwopt.analysis.comparison import ChipResult
 from hwopt.calibration.fit.files import write
 from hwopt.calibration.measured.table import load
 from hwopt.catalog.names import data_root
-from hwopt.cli import app, completion, main, output
+from hwopt.cli import app, main, output
+from hwopt.cli.commands import completion
 from hwopt.design.choices import Combination
 from hwopt.output.answers.comparison import comparison_answer
 from hwopt.output.answers.sweep_document import _names

@@ -11,8 +11,8 @@ import pytest
 
 import hwopt
 from hwopt.cli import main
+from hwopt.cli.commands.schema import NO_ANSWER
 from hwopt.cli.parser import COMMANDS as KNOWN
-from hwopt.cli.schema import NO_ANSWER
 from hwopt.model.report import ServingReport, TrainingReport, outputs
 from hwopt.output.schema.commands import COMMANDS, schema_of
 from hwopt.output.schema.elements import closed, references

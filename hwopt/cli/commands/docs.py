@@ -6,8 +6,8 @@ from itertools import groupby
 from pathlib import Path
 
 from hwopt.cli.flags import Flag
-from hwopt.cli.kinds import TEXT
 from hwopt.cli.output import show
+from hwopt.cli.value_types import TEXT
 
 DOCS = (Flag("topic", "a page: a command, a theme of the physics, or what the list without a topic names", TEXT),)
 

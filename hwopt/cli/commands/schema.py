@@ -4,8 +4,8 @@ import argparse
 import json
 
 from hwopt.cli.flags import Flag
-from hwopt.cli.kinds import TEXT
 from hwopt.cli.output import say
+from hwopt.cli.value_types import TEXT
 from hwopt.errors import UserError, suggest
 from hwopt.output.schema.identity import identity
 

@@ -4,11 +4,11 @@ import argparse
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hwopt.cli.optimize import BOUNDS, FREEZE, SECONDS
+from hwopt.cli.commands.optimize import BOUNDS, FREEZE, SECONDS
+from hwopt.cli.commands.sensitivity import FIGURE
 from hwopt.cli.output import is_watched
 from hwopt.cli.paths import REPORT
 from hwopt.cli.question import CHOICES, asked_objective, check_choices
-from hwopt.cli.sensitivity import FIGURE
 
 if TYPE_CHECKING:
     from hwopt.output.answer import Answer

@@ -6,9 +6,9 @@ from typing import Any
 
 from hwopt.cli.cluster_flags import CLUSTER, DECODE_CHIP, DISAGGREGATED, TRAINING
 from hwopt.cli.flags import Flag
-from hwopt.cli.kinds import INTEGER, SETTINGS, SPOT, TEXT, Kind, integer
 from hwopt.cli.output import show
 from hwopt.cli.reproduce import DESIGN, reproduce
+from hwopt.cli.value_types import INTEGER, SETTINGS, SPOT, TEXT, ValueType, integer
 from hwopt.errors import UserError
 
 
@@ -29,7 +29,7 @@ FLAGS = (
     Flag("--spot", "preemptible chips: mean time until a group is preempted (every), until it is back (return), discount, chips "
          "of a group (default: a server): every=10h,return=30min,discount=0.6,chips=8", SPOT, modes=TRAINING),
     Flag("--backup-replicas", "steps that leave out the gradients of the slowest replicas: how many, or best",
-         Kind("N|best", _replicas), modes=TRAINING),
+         ValueType("N|best", _replicas), modes=TRAINING),
     Flag("--pretrained", "what the model was trained on before this run, which fine-tunes it: text, text-and-code, or a .toml; "
          "reports how much fine-tuning data that is worth", TEXT, modes=TRAINING),
 )  # fmt: skip
@@ -43,9 +43,9 @@ def run(options: argparse.Namespace) -> int:
         raise UserError(
             f"the following arguments are required: {', '.join(missing)}; or an answer, --design ANSWER.json"
         )
-    from hwopt.cli.work import work_of
+    from hwopt.cli.request import cluster_request
 
-    work = work_of(options, FLAGS)
+    work = cluster_request(options, FLAGS)
     from hwopt.model.estimate import estimate
     from hwopt.output.answers.documents import report_document
     from hwopt.output.answers.screens import estimate_screen

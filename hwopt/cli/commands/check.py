@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hwopt.cli.flags import Flag
-from hwopt.cli.kinds import PATH
 from hwopt.cli.paths import REPORT
+from hwopt.cli.value_types import PATH
 from hwopt.errors import UserError
 
 if TYPE_CHECKING:

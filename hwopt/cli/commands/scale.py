@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from hwopt import escape
 from hwopt.cli.cluster_flags import CLUSTER, TRAINING
+from hwopt.cli.commands.sensitivity import FIGURE
 from hwopt.cli.flags import Flag
-from hwopt.cli.kinds import NOT_NEGATIVE, SETTINGS, SHARE, SIZES, SWITCH, TEXT, number
 from hwopt.cli.paths import REPORT
-from hwopt.cli.sensitivity import FIGURE
+from hwopt.cli.value_types import NOT_NEGATIVE, SETTINGS, SHARE, SIZES, SWITCH, TEXT, number
 
 if TYPE_CHECKING:
     from hwopt.output.answer import Answer
@@ -43,12 +43,12 @@ def answer(options: argparse.Namespace) -> "Answer":
     from hwopt import catalog
     from hwopt.analysis.scaling import scale
     from hwopt.calibration.intervals import PredictionContext
-    from hwopt.cli.work import work_of
+    from hwopt.cli.request import cluster_request
     from hwopt.output.answers.scaling import scaling_answer
 
     asked = copy.copy(options)
     asked.mode = TRAINING.names[0]
-    work = work_of(asked, ())
+    work = cluster_request(asked, ())
     common = {} if options.hold is None else catalog.parse_plan(options.hold)
     found = scale(
         work.workload,

@@ -4,9 +4,9 @@ import argparse
 
 from hwopt.cli.cluster_flags import CONSTANTS
 from hwopt.cli.flags import Flag
-from hwopt.cli.kinds import NAMES, PATH, SWITCH
 from hwopt.cli.output import is_watched, show
 from hwopt.cli.paths import figure_path
+from hwopt.cli.value_types import NAMES, PATH, SWITCH
 from hwopt.errors import UserError
 
 _RUNS = Flag(

@@ -4,11 +4,11 @@ import argparse
 import math
 from typing import TYPE_CHECKING
 
+from hwopt.cli.commands.optimize import BOUNDS, FREEZE
 from hwopt.cli.flags import Flag
-from hwopt.cli.kinds import NAMES, POSITIVE
-from hwopt.cli.optimize import BOUNDS, FREEZE
 from hwopt.cli.output import is_watched
 from hwopt.cli.question import asked_objective
+from hwopt.cli.value_types import NAMES, POSITIVE
 from hwopt.errors import UserError
 
 if TYPE_CHECKING:

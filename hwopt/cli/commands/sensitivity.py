@@ -3,12 +3,12 @@
 import argparse
 from dataclasses import replace
 
+from hwopt.cli.commands.optimize import BOUNDS, FREEZE, SECONDS
 from hwopt.cli.flags import Flag
-from hwopt.cli.kinds import INTEGER, NAMES, PATH
-from hwopt.cli.optimize import BOUNDS, FREEZE, SECONDS
 from hwopt.cli.output import is_watched, show
 from hwopt.cli.paths import figure_path
 from hwopt.cli.question import CHOICES, SEED, asked_objective, check_choices
+from hwopt.cli.value_types import INTEGER, NAMES, PATH
 
 FIGURE = Flag("--figure", "also plot how far each input's range moves the optimum, to this image file", PATH)
 

@@ -5,12 +5,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hwopt.cli.commands.optimize import BOUNDS, FREEZE
 from hwopt.cli.flags import Flag, Modes, foreign
-from hwopt.cli.kinds import INTEGER, NAMES, NATURAL, PATH, POSITIVE, SWITCH, TEXT, Kind, entries
-from hwopt.cli.optimize import BOUNDS, FREEZE
 from hwopt.cli.output import bar, interruptible
 from hwopt.cli.paths import REPORT, Outputs
 from hwopt.cli.question import CHOICES, SEED, asked_objective, check_choices
+from hwopt.cli.value_types import INTEGER, NAMES, NATURAL, PATH, POSITIVE, SWITCH, TEXT, ValueType, entries
 from hwopt.errors import UserError
 
 DEFAULT_SAMPLES = 1 << 20
@@ -37,14 +37,14 @@ FLAGS = (
     Flag("--sampling", "importance (default where it can be: most variants near good designs, with weights) or plain", TEXT,
          modes=_VARIANTS),
     Flag("--grid", "every combination of levels: chips=1024:65536:7,tp=1|2|4|8 (low:high:count, or a|b|c in quotes)",
-         Kind("NAME=LEVELS", partial(_levels, _GRID)), modes=_VARIANTS),
+         ValueType("NAME=LEVELS", partial(_levels, _GRID)), modes=_VARIANTS),
     Flag("--table", "CSV file of variants: a line of variables' names, then a line of SI numbers for each variant", PATH,
          modes=_VARIANTS),
     CHOICES,
     BOUNDS,
     FREEZE,
     Flag("--frontier", "instead of variants, the certified optimum at levels of budgets: power_budget_w=30e6:60e6:4",
-         Kind("BUDGET=LEVELS", partial(_levels, _BUDGETS))),
+         ValueType("BUDGET=LEVELS", partial(_levels, _BUDGETS))),
     Flag("--within", "sample only around the certified optimum, by this ratio to both sides: 1.1 for 10 %%", POSITIVE,
          modes=_VARIANTS),
     Flag("--metrics", "numbers of each variant, in place of the usual ones: step_time_s,mfu,...", NAMES, (), modes=_VARIANTS),

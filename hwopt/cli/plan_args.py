@@ -17,9 +17,9 @@ _LIMITS = {
 
 def work_asked(options: argparse.Namespace, flags: Sequence[Flag]) -> Any:
     """The `Work` of the command's `flags`."""
-    from hwopt.cli.work import work_of
+    from hwopt.cli.request import cluster_request
 
-    work = work_of(options, flags)
+    work = cluster_request(options, flags)
     for chip in work.chips:
         check_export(options.export, work.workload, chip, options.precision)
     return work

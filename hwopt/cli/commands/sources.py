@@ -3,9 +3,9 @@
 import argparse
 
 from hwopt.cli.flags import Flag
-from hwopt.cli.kinds import TEXT
 from hwopt.cli.output import show
 from hwopt.cli.question import asked_objective
+from hwopt.cli.value_types import TEXT
 
 CATALOG = (
     Flag("kind", "chips, links, workloads, stacks, cooling, ...; without it, all kinds", TEXT),

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from hwopt import escape
 from hwopt.cli.cluster_flags import CLUSTER, MACHINE, RUN, TRAINING
+from hwopt.cli.commands.sensitivity import FIGURE
 from hwopt.cli.flags import Flag
-from hwopt.cli.kinds import INTEGER, PATH, TEXT, Kind, integer, one_of
 from hwopt.cli.paths import REPORT
-from hwopt.cli.sensitivity import FIGURE
+from hwopt.cli.value_types import INTEGER, PATH, TEXT, ValueType, integer, one_of
 from hwopt.errors import UserError, suggest
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def _groups(flag: str, text: str) -> dict[str, int]:
 
 FLAGS = (
     Flag("file", "a .toml of the run and its [[groups]]: chip, chips, plan, and what else differs (optional)", PATH),
-    Flag("--groups", "chips of each kind: h100-sxm:1024,a100-80:2048", Kind("CHIP:CHIPS", _groups)),
+    Flag("--groups", "chips of each kind: h100-sxm:1024,a100-80:2048", ValueType("CHIP:CHIPS", _groups)),
     Flag("--lines", "WAN links, where each group is a site of its own: continental, ... (default: all in one place)", TEXT),
     Flag("--local-steps", "steps between exchanges of sites", INTEGER, 1),
     Flag("--layout", "what groups split: data (sequences), pipeline (layers of one pipeline), best of both",
@@ -56,7 +56,7 @@ _KEYS = ("chip", "chips", "plan", *_OF_GROUP)
 
 
 @dataclass(frozen=True)
-class Asked:
+class FleetRequest:
     """A fleet as specified by flags or a file. **Arguments:** `works` and `groups`, both in the order in which they are named."""
 
     options: argparse.Namespace
@@ -64,7 +64,7 @@ class Asked:
     groups: list[Any]
 
     @classmethod
-    def of(cls, options: argparse.Namespace) -> "Asked":
+    def of(cls, options: argparse.Namespace) -> "FleetRequest":
         """Read the groups of the flags, or of the file that they name."""
         stated = _stated(options)
         if options.workload is None:
@@ -109,7 +109,7 @@ class Asked:
 
 def answer(options: argparse.Namespace) -> "Answer":
     """Return the answer."""
-    asked = Asked.of(options)
+    asked = FleetRequest.of(options)
     from hwopt.analysis.fleet.data_parallel import fleet
     from hwopt.output.answers.fleet import fleet_answer
 
@@ -164,14 +164,14 @@ def _table(where: str, table: dict[str, Any]) -> dict[str, Any]:
 
 def _work(options: argparse.Namespace, group: dict[str, Any]) -> Any:
     """The `Work` of a group: the run's flags, with what differs of its own."""
-    from hwopt.cli.work import work_of
+    from hwopt.cli.request import cluster_request
 
     asked = copy.copy(options)
     vars(asked).update(
         {each.attribute: each.default for each in (*MACHINE, *RUN) if not hasattr(asked, each.attribute)}
     )
     vars(asked).update(group | {"mode": TRAINING.names[0], "batch_ramp": "none", "sites": 1, "lines": None})
-    return work_of(asked, ())
+    return cluster_request(asked, ())
 
 
 def _group(work: Any, stated: dict[str, Any]) -> Any:

@@ -10,7 +10,7 @@ from hwopt.registry import is_limit
 from hwopt.units import read_amount, separated, unit_in_name
 
 
-class Kind(NamedTuple):
+class ValueType(NamedTuple):
     """What the text of a flag stands for."""
 
     metavar: str  # for it in help
@@ -104,7 +104,7 @@ def spot(flag: str, text: str) -> dict[str, float]:
     return {name: number(f"{flag} {name}{_SPOT[name]}", value, least=0.0) for name, value in said.items()}
 
 
-def one_of(*known: str) -> Kind:
+def one_of(*known: str) -> ValueType:
     """One of some words."""
 
     def read(flag: str, text: str) -> str:
@@ -112,12 +112,12 @@ def one_of(*known: str) -> Kind:
             raise UserError(f"{flag} {text}: {suggest(text, known)}")
         return text
 
-    return Kind("WORD", read)
+    return ValueType("WORD", read)
 
 
-def integer(**limits: float) -> Kind:
+def integer(**limits: float) -> ValueType:
     """An integer within limits, as of `number`."""
-    return Kind("N", partial(number, integer=True, **limits))
+    return ValueType("N", partial(number, integer=True, **limits))
 
 
 def choices(flag: str, text: str) -> dict[str, list[str]]:
@@ -158,18 +158,18 @@ def confidence(flag: str, text: str) -> float:
     return value
 
 
-POSITIVE = Kind("X", number)
-NOT_NEGATIVE = Kind("X", partial(number, least=0.0))
-SHARE = Kind("SHARE", partial(number, least=0.0, most=1.0))
+POSITIVE = ValueType("X", number)
+NOT_NEGATIVE = ValueType("X", partial(number, least=0.0))
+SHARE = ValueType("SHARE", partial(number, least=0.0, most=1.0))
 INTEGER, NATURAL = integer(), integer(least=0)
-TEXT = Kind("NAME", lambda flag, text: text)
-PATH = Kind("FILE", lambda flag, text: text)
-SETTINGS = Kind("NAME=VALUE", lambda flag, text: text)
-NAMES = Kind("A,B", names)
-BOXES = Kind("NAME=LOW:HIGH", boxes)
-CHOICES = Kind("FIELD=A|B", choices)
-SPOT = Kind("every=10h,...", spot)
-SHARES = Kind("NAME=SHARE", shares)
-SIZES = Kind("LOW:HIGH", sizes)
-CONFIDENCE = Kind("P", confidence)
-SWITCH = Kind("", lambda flag, text: not flag.startswith("--no-"))
+TEXT = ValueType("NAME", lambda flag, text: text)
+PATH = ValueType("FILE", lambda flag, text: text)
+SETTINGS = ValueType("NAME=VALUE", lambda flag, text: text)
+NAMES = ValueType("A,B", names)
+BOXES = ValueType("NAME=LOW:HIGH", boxes)
+CHOICES = ValueType("FIELD=A|B", choices)
+SPOT = ValueType("every=10h,...", spot)
+SHARES = ValueType("NAME=SHARE", shares)
+SIZES = ValueType("LOW:HIGH", sizes)
+CONFIDENCE = ValueType("P", confidence)
+SWITCH = ValueType("", lambda flag, text: not flag.startswith("--no-"))

@@ -4,12 +4,12 @@ import argparse
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from hwopt.cli.commands.optimize import BOUNDS, FREEZE, SECONDS
 from hwopt.cli.flags import Flag
-from hwopt.cli.kinds import INTEGER, NAMES, NATURAL
-from hwopt.cli.optimize import BOUNDS, FREEZE, SECONDS
 from hwopt.cli.output import is_watched
 from hwopt.cli.paths import REPORT
 from hwopt.cli.question import CHOICES, asked_objective, check_choices
+from hwopt.cli.value_types import INTEGER, NAMES, NATURAL
 
 if TYPE_CHECKING:
     from hwopt.output.answer import Answer

@@ -29,7 +29,7 @@ _KINDS = {
 
 
 @dataclass(frozen=True)
-class Work:
+class ClusterRequest:
     """What is asked of a cluster."""
 
     options: argparse.Namespace
@@ -60,7 +60,7 @@ class Work:
         return catalog.cluster(self.options.chip, chips, **values)
 
     @property
-    def kinds(self) -> dict[str, "Work"]:
+    def kinds(self) -> dict[str, "ClusterRequest"]:
         """The work of each kind of chip alone, by the group that has it: of one kind itself."""
         if self.decode_chip is None:
             return {"": self}
@@ -139,7 +139,7 @@ class Work:
         return f"\n  software       {' and '.join(stacks)}: that one hands keys and values to the other is an assumption (--stack)"
 
 
-def work_of(options: argparse.Namespace, flags: Iterable[Flag]) -> Work:
+def cluster_request(options: argparse.Namespace, flags: Iterable[Flag]) -> ClusterRequest:
     """The work of a command's mode.
 
     **Raises:** `UserError` for flags that other modes have, and for formats that the chip does not compute in.
@@ -156,7 +156,7 @@ def work_of(options: argparse.Namespace, flags: Iterable[Flag]) -> Work:
     return _training(options) if options.mode in TRAINING.names else _serving(options)
 
 
-def _alone(options: argparse.Namespace, chip: str) -> Work:
+def _alone(options: argparse.Namespace, chip: str) -> ClusterRequest:
     """The work of a service on one kind of chip."""
     asked = copy.copy(options)
     asked.chip, asked.decode_chip = chip, None
@@ -169,7 +169,7 @@ def _values(options: argparse.Namespace, flags: Iterable[Flag]) -> dict[str, Any
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _training(options: argparse.Namespace) -> Work:
+def _training(options: argparse.Namespace) -> ClusterRequest:
     run = catalog.training_run(options.workload, **_values(options, RUN))
 
     def plan() -> Any:
@@ -191,13 +191,13 @@ def _training(options: argparse.Namespace) -> Work:
         "training_tokens": run.tokens,
     }
     asked = {name: float(value) for name, value in size.items()}
-    return Work(options, run, plan, stack, measured, asked, words)
+    return ClusterRequest(options, run, plan, stack, measured, asked, words)
 
 
-def _serving(options: argparse.Namespace) -> Work:
+def _serving(options: argparse.Namespace) -> ClusterRequest:
     service = catalog.service(options.workload, **_values(options, REQUESTS))
     stack = catalog.serving_stack(options.chip)
-    return Work(
+    return ClusterRequest(
         options,
         service,
         lambda: _serving_plan(options, service),

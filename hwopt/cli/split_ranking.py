@@ -8,7 +8,7 @@ from typing import Any
 from hwopt.cli.exports import show_export
 from hwopt.cli.flags import Flag
 from hwopt.cli.output import show
-from hwopt.cli.plan_asked import limits, top, work_asked
+from hwopt.cli.plan_args import limits, top, work_asked
 from hwopt.errors import UserError, suggest
 
 _GROUPS = ("chip", "decode_chip")

@@ -9,10 +9,10 @@ from typing import Any
 from hwopt import escape
 from hwopt.cli.exports import EXPORT, check_export, show_export
 from hwopt.cli.flags import Flag
-from hwopt.cli.kinds import BOXES, CONFIDENCE, NAMES, POSITIVE, SHARES, SWITCH, one_of
 from hwopt.cli.output import is_watched, show
 from hwopt.cli.paths import REPORT, page_path
 from hwopt.cli.question import CHOICES, SEED, asked_objective, check_choices
+from hwopt.cli.value_types import BOXES, CONFIDENCE, NAMES, POSITIVE, SHARES, SWITCH, one_of
 from hwopt.errors import UserError
 
 FREEZE = Flag("--freeze", "variables or categories to keep as they are: scale_up_domain,chip,network", NAMES, ())

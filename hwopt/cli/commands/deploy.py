@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from hwopt import escape
 from hwopt.cli.cluster_flags import MACHINE
 from hwopt.cli.flags import Flag
-from hwopt.cli.kinds import INTEGER, POSITIVE, SHARE, SWITCH, TEXT, Kind, one_of
 from hwopt.cli.paths import REPORT
+from hwopt.cli.value_types import INTEGER, POSITIVE, SHARE, SWITCH, TEXT, ValueType, one_of
 from hwopt.errors import UserError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ FLAGS = (
     Flag("--redundancy", "redundancy of power and cooling of a new hall: N, N+1 or 2N", one_of("N", "N+1", "2N"), "N+1"),
     Flag("--hall", "an air-cooled hall with enough power exists, and may be retrofitted for the machine", SWITCH, False),
     Flag("--rent-usd-per-chip-h", "what a chip-hour costs to rent (default: as the price list rented says)", POSITIVE),
-    Flag("--ordered", "date of the order, 2027-01-31, to print dates (default: months)", Kind("DAY", _date)),
+    Flag("--ordered", "date of the order, 2027-01-31, to print dates (default: months)", ValueType("DAY", _date)),
     replace(REPORT, meaning="also write the answer as one self-contained HTML page: ways, dates, power, what would "
         "change the answer, sources"),
 )  # fmt: skip

@@ -3,10 +3,10 @@
 import argparse
 
 from hwopt import escape
+from hwopt.cli.commands.schema import NO_ANSWER
 from hwopt.cli.flags import Flag, declare
-from hwopt.cli.kinds import one_of
 from hwopt.cli.output import say
-from hwopt.cli.schema import NO_ANSWER
+from hwopt.cli.value_types import one_of
 
 _USE = {
     "bash": '# eval "$(hwopt completion bash)" in ~/.bashrc',

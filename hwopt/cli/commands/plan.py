@@ -8,11 +8,11 @@ from typing import Any
 from hwopt.cli.cluster_flags import CLUSTER, DECODE, DECODE_CHIP, DISAGGREGATED, PREFILL, SERVICE, TRAINING
 from hwopt.cli.exports import EXPORT, held_for, show_export
 from hwopt.cli.flags import Flag
-from hwopt.cli.kinds import INTEGER, NAMES, POSITIVE, SETTINGS, SWITCH, TEXT, integer, number
 from hwopt.cli.output import show
-from hwopt.cli.plan_asked import limits, top, work_asked
+from hwopt.cli.plan_args import limits, top, work_asked
 from hwopt.cli.question import CHOICES
-from hwopt.cli.splits import show_splits
+from hwopt.cli.split_ranking import show_splits
+from hwopt.cli.value_types import INTEGER, NAMES, POSITIVE, SETTINGS, SWITCH, TEXT, integer, number
 from hwopt.errors import UserError
 
 FLAGS = (

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from hwopt import escape
 from hwopt.cli.cluster_flags import CLUSTER, TRAINING
+from hwopt.cli.commands.sensitivity import FIGURE
 from hwopt.cli.flags import Flag
-from hwopt.cli.kinds import NAMES, NOT_NEGATIVE, SETTINGS, integer
 from hwopt.cli.paths import REPORT
-from hwopt.cli.sensitivity import FIGURE
+from hwopt.cli.value_types import NAMES, NOT_NEGATIVE, SETTINGS, integer
 from hwopt.errors import UserError
 
 if TYPE_CHECKING:
@@ -47,13 +47,13 @@ def answer(options: argparse.Namespace) -> "Answer":
     from hwopt import catalog
     from hwopt.analysis.fabrics import fabrics, jitter_levels
     from hwopt.calibration.intervals import PredictionContext
-    from hwopt.cli.work import work_of
+    from hwopt.cli.request import cluster_request
     from hwopt.output.answers.fabrics import fabrics_answer
 
     asked = copy.copy(options)
     asked.mode = TRAINING.names[0]
     vars(asked).update(latency_tail_s=None, bandwidth_spread=None, rack_chips=None)
-    work = work_of(asked, ())
+    work = cluster_request(asked, ())
     words = None if options.plan is None else catalog.parse_plan(options.plan)
     held = None
     if words is not None:
