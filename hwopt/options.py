@@ -7,8 +7,8 @@ from dataclasses import field, fields
 from functools import cache
 from typing import Any, TypeVar
 
-from hwopt.arguments import number_of
 from hwopt.errors import UserError
+from hwopt.validation import number_of
 
 T = TypeVar("T")
 

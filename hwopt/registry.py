@@ -100,7 +100,7 @@ def objective(name: str, **fields: object) -> object:
         if isinstance(default, str) and not isinstance(value, (str, Path)):
             raise UserError(f"objective '{name}': {field}={value!r} must be text such as '{default}'")
         if isinstance(default, (int, float)) and not isinstance(default, bool):
-            from hwopt.arguments import number_of
+            from hwopt.validation import number_of
 
             number = number_of(f"objective '{name}': {field}", value)
             if number == math.inf and is_limit(field):

@@ -10,7 +10,6 @@ import equinox as eqx
 import numpy as np
 
 from hwopt import catalog
-from hwopt.arguments import number_of
 from hwopt.design.design import Design
 from hwopt.design.metrics import metric
 from hwopt.design.problem import Budget, Problem
@@ -21,6 +20,7 @@ from hwopt.hardware.chip import Chip
 from hwopt.hardware.chip_project import ChipProject
 from hwopt.hardware.cluster import Cluster
 from hwopt.units import pretty, separated
+from hwopt.validation import number_of
 from objectives import export_rules as export
 
 SOCKET_LIMIT_W = 3000.0

@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hwopt import escape
-from hwopt.arguments import boxes_of, number_of, path_of
 from hwopt.catalog.load import read_toml
 from hwopt.errors import UserError, suggest
+from hwopt.validation import boxes_of, number_of, path_of
 from objectives.machine import MachineQuestion
 from objectives.serve_cost import ServeCost
 from objectives.train_cost import TrainCost
@@ -48,7 +48,7 @@ MOST_MEMBERS = 12
 """Searches of a minute or so each."""
 
 
-class Weighed(NamedTuple):
+class MemberObjective(NamedTuple):
     """A question that members may ask, and the key of its weight; `usual` weight, None where one must be said."""
 
     kind: type[MachineQuestion]
@@ -56,10 +56,13 @@ class Weighed(NamedTuple):
     usual: float | None
 
 
-QUESTIONS = {"train_cost": Weighed(TrainCost, "runs", 1.0), "serve_cost": Weighed(ServeCost, "served_tokens", None)}
+QUESTIONS = {
+    "train_cost": MemberObjective(TrainCost, "runs", 1.0),
+    "serve_cost": MemberObjective(ServeCost, "served_tokens", None),
+}
 
 
-class Listed(NamedTuple):
+class StatedMember(NamedTuple):
     """A member as the file states it. **Arguments:** `where` it stands, for errors; `bounds` of its plan."""
 
     name: str
@@ -75,7 +78,7 @@ class Listed(NamedTuple):
         return QUESTIONS[self.question].kind(**shared, **self.fields)
 
 
-def read_list(path: str | Path) -> tuple[dict[str, Any], tuple[Listed, ...]]:
+def read_list(path: str | Path) -> tuple[dict[str, Any], tuple[StatedMember, ...]]:
     """What members share, and the members.
 
     **Raises:** `UserError`, one line, for a file that cannot be read, an unknown key, and a value that is none.
@@ -99,7 +102,7 @@ def read_list(path: str | Path) -> tuple[dict[str, Any], tuple[Listed, ...]]:
     return shared, tuple(_member(f"{where}: members.{name}", escape.line(name), each) for name, each in members.items())
 
 
-def _member(where: str, name: str, table: Any) -> Listed:
+def _member(where: str, name: str, table: Any) -> StatedMember:
     if not isinstance(table, Mapping):
         raise UserError(f"{where} = {table!r}: write a table, [members.{name}]")
     question = table.get("question")
@@ -123,7 +126,9 @@ def _member(where: str, name: str, table: Any) -> Listed:
         for each, value in table.items()
         if each not in ("question", "bounds", key)
     }
-    return Listed(name, where, question, weight, key.replace("_", " "), fields, _bounds(where, table.get("bounds", {})))
+    return StatedMember(
+        name, where, question, weight, key.replace("_", " "), fields, _bounds(where, table.get("bounds", {}))
+    )
 
 
 def _fields_of(*kinds: type) -> dict[str, Any]:

@@ -5,12 +5,12 @@ from typing import Any, ClassVar
 
 from hwopt import catalog
 from hwopt.design.metrics import metric
-from hwopt.design.portfolio import Member, Portfolio, jointly, parts_of
+from hwopt.design.portfolio import Member, Portfolio, parts_of, with_joint_budgets
 from hwopt.design.problem import Budget, Problem
 from hwopt.errors import UserError, suggest
 from hwopt.units import pretty
 from objectives.machine import BUDGETS, CHOICES, NO_LIMIT
-from objectives.member_list import SHARED, TOGETHER, Listed, read_list
+from objectives.member_list import SHARED, TOGETHER, StatedMember, read_list
 
 EXAMPLE = Path(__file__).with_name("portfolio.toml")
 """The list that is asked about where none is named: a model is trained, another served, a third trained on."""
@@ -69,7 +69,7 @@ class PortfolioQuestion:
     name: ClassVar[str] = "portfolio"
     meanings: ClassVar[Mapping[str, str]] = _MEANINGS
 
-    def _read(self) -> tuple[dict[str, Any], tuple[Listed, ...]]:
+    def _read(self) -> tuple[dict[str, Any], tuple[StatedMember, ...]]:
         """What members share, flags before the file, and the members."""
         shared, members = read_list(self.members or EXAMPLE)
         own = {each.name: getattr(self, each.name) for each in fields(self) if each.name in SHARED}
@@ -101,7 +101,7 @@ class PortfolioQuestion:
             self._member(shared, members)
             return None
         stated = tuple(_stated(each, shared) for each in members)
-        stated = tuple(replace(each, problem=jointly(each.problem, together)) for each in stated)
+        stated = tuple(replace(each, problem=with_joint_budgets(each.problem, together)) for each in stated)
         within = ", ".join(f"{each.name} {pretty(each.limit, each.metric.unit)}" for each in together)
         names = ", ".join(f"{each.name} ({catalog.named(each.asked(shared).workload)})" for each in members)
         chip = stated[0].problem.provenance.records["chip"].slug
@@ -114,14 +114,14 @@ class PortfolioQuestion:
             together,
         )
 
-    def _member(self, shared: Mapping[str, Any], members: tuple[Listed, ...]) -> Member:
+    def _member(self, shared: Mapping[str, Any], members: tuple[StatedMember, ...]) -> Member:
         known = {each.name: each for each in members}
         if self.only not in known:
             raise UserError(f"only = {self.only!r}: no member of that name: {suggest(self.only, known)}")
         return _stated(known[self.only], shared)
 
 
-def _stated(each: Listed, shared: Mapping[str, Any]) -> Member:
+def _stated(each: StatedMember, shared: Mapping[str, Any]) -> Member:
     """A member in mathematics, its plan in boxes of its own."""
     try:
         problem = each.asked(shared).problem()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hwopt import processes
+from hwopt import workers
 from tests import durations, groups, tiers
 from tests.compiling import QUICK
 
@@ -26,7 +26,7 @@ def pytest_report_header():
 
 def pytest_configure(config):
     gc.set_threshold(20_000, 20, 100)
-    os.environ.setdefault(processes.VARIABLE, "1")  # tests run beside each other already
+    os.environ.setdefault(workers.VARIABLE, "1")  # tests run beside each other already
     before = os.environ.get("XLA_FLAGS")
     os.environ["XLA_FLAGS"] = f"{before or ''} {QUICK}"
     import jax

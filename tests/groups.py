@@ -8,7 +8,7 @@ from __future__ import annotations
 
 GROUPS = {
     "measured runs": (  # tests/measured.py
-        "tests/unit/evidence/test_openings.py",
+        "tests/unit/calibration/test_openings.py",
         "tests/validation/test_calibration.py",
         "tests/validation/test_columns_of_runs.py",
         "tests/validation/test_memory.py",
@@ -21,7 +21,7 @@ GROUPS = {
         "tests/unit/test_cli_serving.py",
     ),
     "relaxed large run": (  # tests/answers.py
-        "tests/unit/report/test_page.py",
+        "tests/unit/output/test_page.py",
         "tests/unit/test_cli_report.py",
     ),
 }

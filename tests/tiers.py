@@ -19,13 +19,13 @@ TIERS = ("slow", "search")
 TURNS = 20
 PHYSICS = ("tests/unit/model", "tests/reference", "tests/property", "tests/gradient", "tests/validation")
 SOLVER = (
-    "tests/unit/optim",
-    "tests/unit/convex",
+    "tests/unit/solver",
+    "tests/unit/gp",
     "tests/unit/integers",
-    "tests/unit/jaxprs",
+    "tests/unit/trace",
     "tests/unit/attacks/test_proofs.py",
 )
-SCREENS = ("tests/unit/test_", "tests/unit/report", "tests/unit/plot", "tests/guide")
+SCREENS = ("tests/unit/test_", "tests/unit/output", "tests/unit/figures", "tests/guide")
 TESTS_OF = {
     "hwopt/model": PHYSICS,
     "hwopt/hardware": ("tests/unit/hardware", *PHYSICS),
@@ -37,12 +37,12 @@ TESTS_OF = {
     "hwopt/integers": SOLVER,
     "hwopt/design": SOLVER,
     "hwopt/solver": SOLVER,
-    "hwopt/analysis": ("tests/unit/study", "tests/property/test_sweeps.py"),
-    "hwopt/calibration": ("tests/unit/evidence", "tests/validation", "tests/results"),
+    "hwopt/analysis": ("tests/unit/analysis", "tests/property/test_sweeps.py"),
+    "hwopt/calibration": ("tests/unit/calibration", "tests/validation", "tests/results"),
     "hwopt/output": SCREENS,
     "hwopt/output/figures": SCREENS,
     "hwopt/cli": SCREENS,
-    "objectives": ("tests/unit/test_objectives.py", "tests/unit/optim"),
+    "objectives": ("tests/unit/test_objectives.py", "tests/unit/solver"),
     "results": ("tests/results",),
 }
 """Where the search tests of a package are: beginnings of paths."""

@@ -113,7 +113,7 @@ kernels.register(ToyRun, gemms)
 lattices._machines_of.register(
     ToyRun,
     lambda _, template, variables: [
-        lattices._Machine(integers, {"tp": "groups of chips"}, lambda _: [], Ranges(variables, template))
+        lattices._LatticeMachine(integers, {"tp": "groups of chips"}, lambda _: [], Ranges(variables, template))
     ],
 )
 

@@ -9,10 +9,9 @@ from typing import Any
 
 import jax
 
-from hwopt.arguments import boxes_of, check_question, check_seconds, names_of
 from hwopt.design.choices import left_open
 from hwopt.design.lattices import lattice_of
-from hwopt.design.portfolio import listed
+from hwopt.design.portfolio import portfolio_of
 from hwopt.errors import UserError
 from hwopt.options import options_of
 from hwopt.solver.deadline import Deadline
@@ -20,6 +19,7 @@ from hwopt.solver.optimize import optimize
 from hwopt.solver.options import BindingOptions, SearchOptions
 from hwopt.solver.search.solve_global import design_values
 from hwopt.solver.solution import BudgetUse, Outcome, Solution
+from hwopt.validation import boxes_of, check_question, check_seconds, names_of
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def walls(
     **Raises:** `UserError` for a question without budgets, and for a list of questions.
     """
     check_question(objective, "walls")
-    if listed(objective) is not None:
+    if portfolio_of(objective) is not None:
         raise UserError("walls: a list of questions has budgets of each; ask about one of them")
     names = [each.name for each in objective.problem().budgets]
     if not names:

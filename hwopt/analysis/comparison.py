@@ -11,8 +11,7 @@ import equinox as eqx
 import numpy as np
 
 from hwopt import catalog
-from hwopt.arguments import check_question, check_seconds, names_of
-from hwopt.catalog.schema import Quantity
+from hwopt.catalog.schema import StatedQuantity
 from hwopt.design.choices import combinations
 from hwopt.design.design import Design
 from hwopt.errors import UserError
@@ -22,6 +21,7 @@ from hwopt.solver.optimize import optimize
 from hwopt.solver.options import SearchOptions
 from hwopt.solver.solution import Solution
 from hwopt.trace.cache import evaluate_in_numpy
+from hwopt.validation import check_question, check_seconds, names_of
 from hwopt.workload.service import Service
 
 MOST_CHIPS = 64
@@ -43,7 +43,7 @@ class ChipResult:
 
     chip: str
     solution: Solution | None
-    price: Quantity | None
+    price: StatedQuantity | None
     refused: str = ""
     share: float | None = None
     winning_price_usd: float | None = None
@@ -139,7 +139,7 @@ def _value(solution: Solution, design: Design) -> float:
     return float(solution.problem.objective.value(evaluate_in_numpy(estimate, *design.inputs)))
 
 
-def _winning_price(solution: Solution, price: Quantity | None, best: float) -> float | None:
+def _winning_price(solution: Solution, price: StatedQuantity | None, best: float) -> float | None:
     """The price of a chip at which its design costs as little as the best: costs are linear in it. As its file states prices, of
     which a list of prices may pay a share: with memory at what it costs within these prices, whatever the list asks for it.
     """

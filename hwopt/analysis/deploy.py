@@ -13,7 +13,6 @@ import equinox as eqx
 import jax
 
 from hwopt import catalog
-from hwopt.arguments import check_kinds
 from hwopt.catalog import leaf
 from hwopt.declared import derived, shown
 from hwopt.errors import UserError, suggest
@@ -25,6 +24,7 @@ from hwopt.model.machine import machine
 from hwopt.model.numerics.maximum import hard_maximum
 from hwopt.quantity import quantities
 from hwopt.units import MULTIPLIERS
+from hwopt.validation import check_kinds
 
 AT_WORK = power.Activity(*(leaf(x) for x in (0.6, 0.3, 1.0)))
 """What chips do while they train at some 40 % of their peak (as of `tests/validation/test_rents.py`)."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from hwopt import catalog
-from hwopt.arguments import check_kinds
 from hwopt.errors import UserError
 from hwopt.hardware.cluster import Cluster
 from hwopt.model.estimate import estimate
@@ -15,6 +14,7 @@ from hwopt.model.report import TrainingReport, over_words
 from hwopt.plan import Plan
 from hwopt.planning.plan_search import best_plan
 from hwopt.trace.cache import evaluate_in_numpy
+from hwopt.validation import check_kinds
 from hwopt.workload.training import TrainingRun
 
 MOST_CASES = 32

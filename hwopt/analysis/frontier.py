@@ -20,9 +20,8 @@ import jax
 import numpy as np
 
 from hwopt.analysis.best_of_frontiers import best_of
-from hwopt.arguments import boxes_of, check_question, check_seconds, names_of, number_of
 from hwopt.design.choices import combinations, refusal, refuse_strange
-from hwopt.design.lattices import lattice_of, without_lattice
+from hwopt.design.lattices import lattice_of, reason_without_lattice
 from hwopt.design.metrics import Metric
 from hwopt.design.problem import Problem
 from hwopt.errors import UserError, suggest
@@ -39,6 +38,7 @@ from hwopt.sweep.specification import Specification, canonical, usual_metrics
 from hwopt.sweep.storage import Place, place_of
 from hwopt.sweep.store import Store, Summary, writing
 from hwopt.units import label
+from hwopt.validation import boxes_of, check_question, check_seconds, names_of, number_of
 
 if TYPE_CHECKING:
     import xarray
@@ -321,7 +321,7 @@ def _answer(grid: _Grid, at: int, numbers: np.ndarray, points: np.ndarray) -> tu
 def _stored(grid: _Grid, problem: Problem, solution: Solution) -> tuple[np.ndarray, np.ndarray]:
     """Numbers and integers of an answer; zeros where there are none to start others from."""
     lattice = lattice_of(problem)
-    if solution.feasible and not without_lattice(problem):
+    if solution.feasible and not reason_without_lattice(problem):
         return grid.numbers(solution), lattice.point(design_values(solution))
     return grid.numbers(solution), np.zeros(len(lattice.names), np.int64)
 

@@ -12,10 +12,9 @@ import numpy as np
 
 from hwopt.analysis.sensitivity import parameters_of
 from hwopt.analysis.sensitivity.improvement import TENTH, ImprovementValue, improvement_value, part_of
-from hwopt.arguments import boxes_of, check_question, check_seconds, names_of
 from hwopt.design.choices import combinations
 from hwopt.design.lattices import lattice_of
-from hwopt.design.portfolio import listed
+from hwopt.design.portfolio import portfolio_of
 from hwopt.design.problem import Problem
 from hwopt.design.template_inputs import template_inputs
 from hwopt.errors import UserError, collected, suggest
@@ -28,6 +27,7 @@ from hwopt.solver.options import SearchOptions
 from hwopt.solver.search.categorical import MOST_BRANCHES
 from hwopt.solver.search.solve_global import design_values, solve_global
 from hwopt.solver.solution import Outcome, Solution
+from hwopt.validation import boxes_of, check_question, check_seconds, names_of
 
 REPLANNED = 3
 """Numbers replanned where nobody says otherwise: the most valuable of as many parts, two searches each of some 20 s."""
@@ -139,7 +139,7 @@ def invest(
     **Raises:** `UserError` for a list of questions, a `top` that is not a count, and an unknown number.
     """
     check_question(objective, "invest")
-    if listed(objective) is not None:
+    if portfolio_of(objective) is not None:
         raise UserError("invest: a list of questions has numbers of each; ask about one of them")
     if not isinstance(top, int) or not 0 <= top <= MOST_REPLANNED:
         raise UserError(f"invest: top = {top} must be a count from 0 to {MOST_REPLANNED}")

@@ -13,7 +13,6 @@ import jax
 import numpy as np
 
 from hwopt.analysis.chip_time import chip_time
-from hwopt.arguments import number_of
 from hwopt.design.metrics import metric_of
 from hwopt.errors import UserError
 from hwopt.hardware.cluster import Cluster
@@ -21,6 +20,7 @@ from hwopt.model.report import TrainingReport, over_words
 from hwopt.model.training import learning
 from hwopt.planning.plan_search import best_plan
 from hwopt.planning.plan_table import PlanSearch
+from hwopt.validation import number_of
 from hwopt.workload.operators import Operators
 from hwopt.workload.training import TrainingRun
 

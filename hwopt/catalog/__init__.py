@@ -1,5 +1,8 @@
 """The catalogue: data files with sources as modules of the model. The one place where floats become arrays."""
 
+from typing import TYPE_CHECKING
+
+from hwopt import renamed
 from hwopt.catalog.batch_ramps import NONE as NO_RAMP
 from hwopt.catalog.batch_ramps import stated_ramp
 from hwopt.catalog.calibrations import (
@@ -41,7 +44,7 @@ from hwopt.catalog.peripherals import (
     storage,
 )
 from hwopt.catalog.plans import parse_plan, plan
-from hwopt.catalog.schema import Quantity, Record
+from hwopt.catalog.schema import Record, StatedQuantity
 from hwopt.catalog.services import parse_serving_plan, service, serving_plan, serving_stack
 from hwopt.catalog.silicon import chip_project, project_records
 from hwopt.catalog.workloads import (
@@ -66,7 +69,7 @@ __all__ = [
     "SPEED_OF_LIGHT",
     "USUAL_LINES",
     "Calibration",
-    "Quantity",
+    "StatedQuantity",
     "Record",
     "approximations",
     "calibration",
@@ -125,3 +128,6 @@ __all__ = [
     "usual_operation",
     "with_constants",
 ]
+
+if not TYPE_CHECKING:  # old public names
+    __getattr__ = renamed.getter(__name__)

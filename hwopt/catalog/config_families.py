@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from hwopt import renamed
 from hwopt.catalog.names import data_root
 
 LENGTHS = (
@@ -36,7 +37,7 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Experts:
+class ExpertKeys:
     """Which layers are a mixture of experts, and of what."""
 
     count: tuple[str, ...]
@@ -56,7 +57,7 @@ class Experts:
 
 
 @dataclass(frozen=True)
-class Family:
+class ConfigFamily:
     """One layout of `config.json`; its defaults are Llama's.
 
     Tuples hold the spellings of one key. A dot leads into a table, as in `attn_config.kv_n_heads`.
@@ -84,7 +85,7 @@ class Family:
     extra_positions: float = 0.0  # rows beyond those
     latent: bool = False  # latent attention (MLA)
     window: Window | None = None
-    experts: Experts | None = None
+    experts: ExpertKeys | None = None
     # What a missing key means: a value, or "heads", "hidden", "ffn"
     absent: Mapping[str, Any] = field(default_factory=dict)
     fixed: Mapping[str, Any] = field(default_factory=dict)  # values that alone are modelled, missing or stated
@@ -123,12 +124,12 @@ MUST_BE_OFF = ("is_encoder_decoder", "add_cross_attention", "use_bidirectional_a
 OFF: tuple[Any, ...] = (None, 0, False, [], {})
 """Values of a key that mean that its feature is absent."""
 
-UNKNOWN = Family(types=(), tied=None)
+UNKNOWN = ConfigFamily(types=(), tied=None)
 """How a `model_type` that nobody knows is read: as Llama's, if nothing in the config speaks against it."""
 
 
 @cache
-def families() -> Mapping[str, Family]:
+def families() -> Mapping[str, ConfigFamily]:
     """Layouts that can be read, by `model_type`."""
     tables = {**_table("dense"), **_table("experts")}
     return {kind: family for family in map(_family, tables.values()) for kind in family.types}
@@ -183,13 +184,17 @@ def _table(name: str) -> Mapping[str, Any]:
     return tomllib.loads((data_root() / "configs" / f"{name}.toml").read_text(encoding="utf-8"))
 
 
-def _family(entry: Mapping[str, Any]) -> Family:
+def _family(entry: Mapping[str, Any]) -> ConfigFamily:
     values = {key: _frozen(value) for key, value in entry.items()}
-    for name, form in (("window", Window), ("experts", Experts)):
+    for name, form in (("window", Window), ("experts", ExpertKeys)):
         if name in entry:
             values[name] = form(**{key: _frozen(value) for key, value in entry[name].items()})
-    return Family(**values)
+    return ConfigFamily(**values)
 
 
 def _frozen(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
+
+
+if not TYPE_CHECKING:  # old public names
+    __getattr__ = renamed.getter(__name__)

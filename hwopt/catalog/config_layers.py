@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from hwopt.catalog.config_families import Experts, Window
+from hwopt.catalog.config_families import ExpertKeys, Window
 from hwopt.catalog.config_reader import MOST_LAYERS, MOST_TOKENS, Config, short
 
 _SLIDING = ("sliding_attention", "chunked_attention")
 
 
-def mixture(read: Config, spec: Experts | None, shape: Mapping[str, float]) -> dict[str, float]:
+def mixture(read: Config, spec: ExpertKeys | None, shape: Mapping[str, float]) -> dict[str, float]:
     """How many layers are a mixture of experts, and of which; nothing for a dense model.
 
     **Arguments:** `spec`: what the family's keys say; `shape` as it was read so far.
@@ -54,7 +54,7 @@ def _groups(read: Config) -> float:
     return most if most < count and read.value("topk_method") != "greedy" else 0.0
 
 
-def _moe_layers(read: Config, spec: Experts, layers: int) -> int:
+def _moe_layers(read: Config, spec: ExpertKeys, layers: int) -> int:
     """How many layers are a mixture of experts."""
     for key in spec.layer_lists:
         entries = read.entries(key)

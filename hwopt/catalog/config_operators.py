@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hwopt.catalog.config_families import LENGTHS, Family, mechanisms
+from hwopt.catalog.config_families import LENGTHS, ConfigFamily, mechanisms
 from hwopt.catalog.config_reader import MOST_LAYERS, Config
 from hwopt.workload.operator_blocks import (
     attention_block,
@@ -62,7 +62,7 @@ def built_of_config(config: Mapping[str, Any], where: str) -> Built:
     **Raises:** `UserError` for a missing, misspelt or implausible key, or layers there is no operator for.
     """
     layout = _LAYOUTS[str(config["model_type"])]
-    read = Config(config, Family(types=(), absent=layout.absent), where)
+    read = Config(config, ConfigFamily(types=(), absent=layout.absent), where)
     pattern = config.get("hybrid_override_pattern")
     if isinstance(pattern, str) and (strange := sorted(set(pattern) - set("M*-"))):
         read.refuse(f"model_type '{read.kind}' has {', '.join(mechanisms(config))}, and 'hybrid_override_pattern' has layers "

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
-from hwopt.catalog.config_families import OFF, UNKNOWN, Family, families, harmless, mechanisms
+from hwopt.catalog.config_families import OFF, UNKNOWN, ConfigFamily, families, harmless, mechanisms
 from hwopt.errors import UserError, suggest
 
 MOST_LAYERS = 10_000.0
@@ -37,7 +37,7 @@ class Config:
     **Raises:** `UserError`, from every method, that names the key of the file.
     """
 
-    def __init__(self, values: Mapping[str, Any], family: Family, where: str):
+    def __init__(self, values: Mapping[str, Any], family: ConfigFamily, where: str):
         self.values, self.family, self.where = values, family, where
 
     def refuse(self, complaint: str) -> NoReturn:

@@ -18,7 +18,7 @@ from hwopt.hardware.topology import Crossbar, Dragonfly, FatTree, FullMesh, Part
 from hwopt.quantity import Quantity, quantities
 from hwopt.stack import Stack
 from hwopt.types import PRECISIONS
-from hwopt.workload.blueprint import Stated
+from hwopt.workload.blueprint import StatedClaim
 from hwopt.workload.learning import LossLaw
 from hwopt.workload.operators import Operators
 from hwopt.workload.training import TrainingRun
@@ -228,7 +228,7 @@ ENTRIES: Mapping[str, Entry] = {
     ),
     "blueprints": _entry(
         "blueprint",
-        Stated,
+        StatedClaim,
         optional_texts="workload chip precision plan stack site cooling fabric scale_out prices operation",
     ),
     "export_rules": Entry(

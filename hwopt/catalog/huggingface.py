@@ -9,7 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from hwopt.catalog import config_families as layouts
-from hwopt.catalog.config_families import LENGTHS, MUST_BE_OFF, OFF, UNKNOWN, Family, composites, families, refusal
+from hwopt.catalog.config_families import (
+    LENGTHS,
+    MUST_BE_OFF,
+    OFF,
+    UNKNOWN,
+    ConfigFamily,
+    composites,
+    families,
+    refusal,
+)
 from hwopt.catalog.config_layers import mixture, windows
 from hwopt.catalog.config_operators import Built, built_of_config, known_layouts
 from hwopt.catalog.config_reader import MOST_LAYERS, MOST_TOKENS, Config, near, short
@@ -214,7 +223,7 @@ def shape_of_config(config: Mapping[str, Any], where: str) -> dict[str, float]:
     return shape | mixture(read, family.experts, shape) | windows(read, family.window, layers)
 
 
-def _family_of(config: Mapping[str, Any], where: str) -> Family:
+def _family_of(config: Mapping[str, Any], where: str) -> ConfigFamily:
     kind = config.get("model_type")
     if not isinstance(kind, str) or not kind:
         raise UserError(
@@ -244,7 +253,7 @@ def _family_of(config: Mapping[str, Any], where: str) -> Family:
     return UNKNOWN
 
 
-def _ffn(read: Config, family: Family, hidden: float) -> float:
+def _ffn(read: Config, family: ConfigFamily, hidden: float) -> float:
     key, value = read.look_up(family.ffn)
     if value is None and family.ffn_multiple:
         multiple = read.value(family.ffn_multiple_key) if family.ffn_multiple_key else None
@@ -257,13 +266,13 @@ def _ffn(read: Config, family: Family, hidden: float) -> float:
     return width / family.ffn_divisor
 
 
-def _parallel(read: Config, family: Family) -> bool:
+def _parallel(read: Config, family: ConfigFamily) -> bool:
     if isinstance(family.parallel, bool):
         return family.parallel
     return any([read.flag(key) for key in family.parallel])  # a list: every switch is looked at
 
 
-def _attention(read: Config, family: Family, hidden: float) -> dict[str, float]:
+def _attention(read: Config, family: ConfigFamily, hidden: float) -> dict[str, float]:
     heads = read.role("heads")
     if family.latent:
         rank, rope = read.number(["q_lora_rank"], null=0.0), read.number(["qk_rope_head_dim"])
@@ -288,7 +297,7 @@ def _attention(read: Config, family: Family, hidden: float) -> dict[str, float]:
     return {"heads": heads, "kv_heads": kv_heads, "qk_dim": head, "v_dim": head}
 
 
-def _kv_heads(read: Config, family: Family, heads: float) -> float:
+def _kv_heads(read: Config, family: ConfigFamily, heads: float) -> float:
     key, value = read.look_up(family.kv_heads)
     if family.one_kv_head and not (family.grouped_anyway and read.flag(family.grouped_anyway)):
         alone = read.flag(family.one_kv_head)

@@ -3,13 +3,13 @@
 import math
 from pathlib import Path
 
-from hwopt.arguments import number_of
 from hwopt.catalog.fields import CAUSES
 from hwopt.catalog.load import built, leaf, positive, supported
 from hwopt.catalog.networks import switches_per_port
 from hwopt.errors import UserError
 from hwopt.hardware.deployment import Deployment
 from hwopt.hardware.peripherals import MemoryPool, Operation, Recovery, Reliability, Sites, Spot, Storage
+from hwopt.validation import number_of
 
 USUAL_LINES = "continental"
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from hwopt.arguments import check_kinds
 from hwopt.catalog.load import leaf
 from hwopt.errors import UserError, suggest
 from hwopt.plan import OFFLOADED, Plan, stage_layers
 from hwopt.units import read_number, separated
+from hwopt.validation import check_kinds
 from hwopt.workload.operators import Operators, most_chunks
 from hwopt.workload.ramp import batch_quotients
 from hwopt.workload.training import TrainingRun

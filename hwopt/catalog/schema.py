@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Mapping
-from typing import Literal, NoReturn
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 import pydantic
 
-from hwopt import escape
+from hwopt import escape, renamed
 from hwopt.catalog.fields import COUNTS, ENTRIES, NEVER_ZERO, Entry
 from hwopt.catalog.operator_rows import read_operators
 from hwopt.errors import UserError, collected, suggest
@@ -16,7 +16,7 @@ from hwopt.workload.operator_kinds import Operator
 Provenance = Literal["datasheet", "measured", "paper", "estimate", "assumption", "derived"]
 
 
-class Quantity(pydantic.BaseModel):
+class StatedQuantity(pydantic.BaseModel):
     """One number as its file states it; `si` converts."""
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -44,7 +44,7 @@ class Record(pydantic.BaseModel):
     title: str
     kind: str
     text: dict[str, str | list[str]]
-    quantities: dict[str, Quantity]
+    quantities: dict[str, StatedQuantity]
     sources: dict[str, str]
     operators: tuple[Operator, ...] = ()
     operator_sources: tuple[str, ...] = ()  # full references of these
@@ -65,7 +65,7 @@ class Record(pydantic.BaseModel):
         """
         return self.sources[self._quantity(name).source]
 
-    def _quantity(self, name: str) -> Quantity:
+    def _quantity(self, name: str) -> StatedQuantity:
         if name not in self.quantities:
             raise UserError(f"{self.kind} '{self.slug}' has no '{name}': {suggest(name, self.quantities)}")
         return self.quantities[name]
@@ -108,7 +108,7 @@ def parse(
     known = {**sources, **{name: escape.sentence(text) for name, text in cited.items()}}
     known |= {OWN: f"stated in {where}, without a source"} if own else {}
     text: dict[str, str | list[str]] = {}
-    quantities: dict[str, Quantity] = {}
+    quantities: dict[str, StatedQuantity] = {}
     operators: tuple[Operator, ...] = ()
     of_rows: set[str] = set()
     wrong: list[str] = []
@@ -162,11 +162,11 @@ def _text(value: object, where: str, key: str) -> str | list[str]:
 
 def _table(
     value: object, entry: Entry, key: str, sources: Mapping[str, str], where: str, own: bool
-) -> dict[str, Quantity]:
+) -> dict[str, StatedQuantity]:
     members, unit = entry.tables[key]
     if not isinstance(value, Mapping):
         raise UserError(f"{where}: '{key}' must be a table with entries such as '{members[0]}'")
-    read: dict[str, Quantity] = {}
+    read: dict[str, StatedQuantity] = {}
     wrong: list[str] = []
     for member, number in value.items():
         with collected(wrong):
@@ -206,7 +206,7 @@ def _plain(value: object, unit: str, at: str) -> object:
 _OWN = {"kind": "assumption", "source": OWN}
 
 
-def _quantity(value: object, unit: str, sources: Mapping[str, str], where: str, key: str, own: bool) -> Quantity:
+def _quantity(value: object, unit: str, sources: Mapping[str, str], where: str, key: str, own: bool) -> StatedQuantity:
     at = f"{where}: '{key}'"
     value = _plain(value, unit, at) if own else value
     if not isinstance(value, Mapping):
@@ -214,7 +214,7 @@ def _quantity(value: object, unit: str, sources: Mapping[str, str], where: str, 
         raise UserError(f"{at} must be a table {{ value, unit, kind, source }}{also}, not {value!r}")
     numbers = {name: float(part) if type(part) is int else part for name, part in value.items()}
     try:
-        quantity = Quantity.model_validate(numbers)
+        quantity = StatedQuantity.model_validate(numbers)
     except pydantic.ValidationError as failure:
         raise UserError(f"{at} {_explain(failure)}") from None
     if quantity.unit not in MULTIPLIERS:
@@ -252,7 +252,11 @@ def _explain(failure: pydantic.ValidationError) -> str:
     if first["type"] == "missing":
         return f"lacks '{field}'"
     if first["type"] == "extra_forbidden":
-        return f"has the unknown key '{field}': {suggest(field, Quantity.model_fields)}"
+        return f"has the unknown key '{field}': {suggest(field, StatedQuantity.model_fields)}"
     if first["type"] == "literal_error":
         return f"has the unknown kind {first['input']!r}: {suggest(str(first['input']), Provenance.__args__)}"
     return f"has {field} = {first['input']!r}: {first['msg'].lower()}"
+
+
+if not TYPE_CHECKING:  # old public names
+    __getattr__ = renamed.getter(__name__)

@@ -4,7 +4,6 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
-from hwopt.arguments import number_of
 from hwopt.catalog import day_curves
 from hwopt.catalog.chips import architecture, default_stack, slot
 from hwopt.catalog.load import LARGEST, leaf, positive, supported
@@ -22,6 +21,7 @@ from hwopt.catalog.workloads import transformer
 from hwopt.errors import UserError, suggest
 from hwopt.plan import Plan, ServingLayout, stage_layers
 from hwopt.types import PRECISION_BYTES, PRECISIONS
+from hwopt.validation import number_of
 from hwopt.workload.service import Service
 from hwopt.workload.transformer import Transformer, cache_copies
 

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from hwopt.arguments import file_bytes
 from hwopt.errors import UserError
+from hwopt.validation import file_bytes
 
 
 def read_text(path: Path) -> str:

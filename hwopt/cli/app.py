@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from hwopt import escape, leftovers, processes
+from hwopt import cleanup, escape, workers
+from hwopt.cache_folders import SharedFolder, cache_folder, private_folder
 from hwopt.cli import output
 from hwopt.cli.output import say
 from hwopt.cli.parser import COMMANDS, DEFAULT_OBJECTIVE, build_parser, objective_of
 from hwopt.errors import UserError
-from hwopt.folders import SharedFolder, cache_folder, private_folder
 
 _SIGNALS = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "hung up"}
 """Signals that end a command, and what it says then."""
@@ -49,9 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.command is None:
             build_parser(DEFAULT_OBJECTIVE, None).print_help()
             return 0
-        if set(os.environ.get(processes.VARIABLE, "")) - set("0123456789"):
+        if set(os.environ.get(workers.VARIABLE, "")) - set("0123456789"):
             raise UserError(
-                f"{processes.VARIABLE}={os.environ[processes.VARIABLE]}: write how many processes work, such as 2"
+                f"{workers.VARIABLE}={os.environ[workers.VARIABLE]}: write how many processes work, such as 2"
             )
         options.began, options.command_line = began, shlex.join(["hwopt", *arguments])
         _use_compilation_cache()
@@ -111,7 +111,7 @@ def _with_page(error: UserError, arguments: Sequence[str]) -> Sequence[str]:
 
 def _fail(code: int, *messages: str) -> int:
     """Print messages on standard error, a line each, without the middle of very long ones; return the exit code."""
-    leftovers.pause()
+    cleanup.pause()
     for message in messages:
         line = escape.sentence(message)
         line = line if len(line) <= 600 else f"{line[:300]} ... {line[-300:]}"
@@ -138,7 +138,7 @@ def _watch_signals() -> None:
 
 def _stop(number: int) -> NoReturn:
     if _STOPPING.acquire(blocking=False):
-        leftovers.remove_all()
+        cleanup.remove_all()
         line = "\n" if os.isatty(2) else ""  # behind a bar of progress
         words = f"{line}hwopt: {_SIGNALS[signal.Signals(number).name]}{escape.line(output.behind)}\n"
         with contextlib.suppress(OSError):
@@ -163,7 +163,7 @@ def _end(code: int) -> NoReturn:
     That would write once more to an output that has failed, and wait for threads of the compiler, which never end where memory
     ran out.
     """
-    leftovers.pause()
+    cleanup.pause()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()

@@ -94,7 +94,7 @@ def _optimum(
     asked: argparse.Namespace, chosen: Mapping[str, str], designs: Mapping[str, dict[str, Any]]
 ) -> tuple[dict[str, Any], Callable[[], str], bool]:
     from hwopt.calibration.intervals import question_interval
-    from hwopt.design.portfolio import listed
+    from hwopt.design.portfolio import portfolio_of
     from hwopt.output.answers.documents import solution_document
     from hwopt.output.answers.portfolio import portfolio_document, portfolio_screen
     from hwopt.output.answers.screens import solution_screen
@@ -105,7 +105,7 @@ def _optimum(
     if unlike := chosen.keys() - vars(question).keys():
         raise UserError(f"choices: '{min(unlike)}' is not a field of {asked.objective}")
     objective: Any = dataclasses.replace(question, **chosen)
-    portfolio = listed(objective)
+    portfolio = portfolio_of(objective)
     if portfolio is not None:
         whole = evaluate_portfolio(portfolio, designs)
         return portfolio_document(whole), lambda: portfolio_screen(whole), whole.feasible

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hwopt import catalog, escape
-from hwopt.arguments import names_of
 from hwopt.catalog.load import is_path
 from hwopt.catalog.names import aliases, slug
 from hwopt.errors import UserError, suggest
+from hwopt.validation import names_of
 
 EVERY = "*"
 """Stands for all that the catalogue has of a field."""

@@ -1,11 +1,12 @@
 """One point of a design space: the inputs of the model, and the project of the chip where it is drawn."""
 
 from functools import singledispatch
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
 
+from hwopt import renamed
 from hwopt.hardware.chip_project import ChipProject
 from hwopt.model.chip.chip_project import installed
 from hwopt.plan import Disaggregated, Plan, TrainServePlan
@@ -35,7 +36,7 @@ class Design(NamedTuple):
         return Inputs(*self[:3])
 
 
-def completed(design: Design) -> Design:
+def with_derived_parts(design: Design) -> Design:
     """A design whose variables are set, with what follows from them.
 
     A drawn chip is built and installed. In training `dp = N / (t p c)`: the plan always uses every chip; a machine
@@ -72,8 +73,8 @@ def _(workload: Service, design: Design) -> Design:
 
 @_completed.register
 def _(workload: TrainServe, design: Design) -> Design:
-    training = completed(training_part(design)._replace(project=None))
-    serving = completed(serving_part(design))
+    training = with_derived_parts(training_part(design)._replace(project=None))
+    serving = with_derived_parts(serving_part(design))
     return design._replace(plan=TrainServePlan(training.plan, serving.plan))
 
 
@@ -101,3 +102,7 @@ def _with_experts(plan: Plan) -> Plan:
     """Experts split like the rest of the layer where they are not spread."""
     expert_tp = jnp.where(jnp.asarray(plan.ep) > 1, plan.expert_tp, plan.tp)
     return eqx.tree_at(lambda p: p.expert_tp, plan, expert_tp)
+
+
+if not TYPE_CHECKING:  # old public names
+    __getattr__ = renamed.getter(__name__)

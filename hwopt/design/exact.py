@@ -9,13 +9,14 @@ import math
 from collections.abc import Callable, Sequence
 from functools import cache, cached_property, lru_cache
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
 
+from hwopt import renamed
 from hwopt.design.design import Design
-from hwopt.design.problem import Form, Problem, put, values
+from hwopt.design.problem import Problem, ProblemForm, set_variables, values
 from hwopt.model.chip.chip_project import areas, bill
 from hwopt.model.chip.manufacture import ChipBill
 from hwopt.model.chip.silicon import Areas
@@ -24,19 +25,19 @@ from hwopt.trace.cache import TracedFunction, cached_trace
 from hwopt.trace.scalar_program import ScalarProgram, Symbol, scalar_program
 
 
-class DrawnChip(NamedTuple):
+class CustomChipSummary(NamedTuple):
     """What a chip that is drawn takes and costs to make."""
 
     bill: ChipBill
     areas: Areas
 
 
-class Exact(NamedTuple):
+class ExactValues(NamedTuple):
     """Designs by the exact model; leaves with a leading axis where there are several."""
 
     design: Design
     report: Any
-    chip: DrawnChip | None  # None for chips as they are sold
+    chip: CustomChipSummary | None  # None for chips as they are sold
     objective: Any  # logarithm
     constraints: Any  # logarithms of used over limit, (design, constraint)
 
@@ -45,7 +46,7 @@ class Exact(NamedTuple):
         """Largest of each design."""
         return self.constraints.max(axis=-1)
 
-    def one(self, index: int) -> Exact:
+    def one(self, index: int) -> ExactValues:
         """A single design."""
         return jax.tree.map(lambda leaf: leaf[index], self)
 
@@ -63,7 +64,7 @@ class ExactModel:
         self.problem = problem
 
     @cached_property
-    def _key(self) -> tuple[Form, Any, tuple[tuple[int, ...], ...]]:
+    def _key(self) -> tuple[ProblemForm, Any, tuple[tuple[int, ...], ...]]:
         """What models of other numbers share."""
         leaves, tree = jax.tree.flatten(self.problem.template)
         return self.problem.form, tree, tuple(np.shape(leaf) for leaf in leaves)
@@ -87,7 +88,7 @@ class ExactModel:
         _ = self._traced
         return self
 
-    def line(self, function: Callable[[Exact], Any], places: Sequence[tuple[int, int]] = ()) -> ScalarProgram:
+    def line(self, function: Callable[[ExactValues], Any], places: Sequence[tuple[int, int]] = ()) -> ScalarProgram:
         """What a function says of designs, as scalar operations on the variables.
 
         **Arguments:** `function` of one design, traced; `places` of numbers of the template (leaf, element) that are inputs too,
@@ -121,11 +122,11 @@ class ExactModel:
         model = self._general.known(numbers) if places else self._traced
         return model.only(lambda exact: (exact.objective, exact.constraints))
 
-    def designs(self, columns: Sequence[np.ndarray]) -> Exact:
+    def designs(self, columns: Sequence[np.ndarray]) -> ExactValues:
         """Some designs. **Arguments:** a column for each of the problem's variables, SI."""
         return self._traced(columns, len(columns[0]))
 
-    def at(self, points: np.ndarray) -> Exact:
+    def at(self, points: np.ndarray) -> ExactValues:
         """Designs at points (design, variable) in logarithms, integers rounded: `exp(log(n))` misses them by the last bit."""
         columns = np.exp(points).T
         integers = [each.integer for each in self.problem.variables]
@@ -133,21 +134,25 @@ class ExactModel:
 
 
 @lru_cache(maxsize=8)
-def _known(form: Form, tree: Any, shapes: tuple[tuple[int, ...], ...], numbers: bytes) -> TracedFunction:
+def _known(form: ProblemForm, tree: Any, shapes: tuple[tuple[int, ...], ...], numbers: bytes) -> TracedFunction:
     """The same of one template and its limits: an answer asks it from several sides."""
     return _general(form, tree, shapes).known(list(np.frombuffer(numbers)))
 
 
 @cache
-def _general(form: Form, tree: Any, shapes: tuple[tuple[int, ...], ...]) -> TracedFunction:
+def _general(form: ProblemForm, tree: Any, shapes: tuple[tuple[int, ...], ...]) -> TracedFunction:
     """Designs and reports of a form, of the template's leaves, limits and variables."""
 
-    def outputs(leaves: list[Any], limits: Any, x: Any) -> Exact:
-        design = put(form, jax.tree.unflatten(tree, leaves), list(x))
+    def outputs(leaves: list[Any], limits: Any, x: Any) -> ExactValues:
+        design = set_variables(form, jax.tree.unflatten(tree, leaves), list(x))
         report, project = estimate(*design.inputs), design.project
-        chip = None if project is None else DrawnChip(bill(project), areas(project))
-        return Exact(design, report, chip, *values(form, design, report, limits))
+        chip = None if project is None else CustomChipSummary(bill(project), areas(project))
+        return ExactValues(design, report, chip, *values(form, design, report, limits))
 
     number = lambda *shape: jax.ShapeDtypeStruct(shape, np.float64)
     arguments = [number(*shape) for shape in shapes], number(len(form.budgets)), number(len(form.places))
     return cached_trace(outputs, *arguments, key=(form, jax.tree.unflatten(tree, shapes)))
+
+
+if not TYPE_CHECKING:  # old public names
+    __getattr__ = renamed.getter(__name__)

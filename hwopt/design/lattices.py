@@ -11,8 +11,9 @@ Serving: replicas of one or two groups of chips, their plans and batches.
 import math
 from collections.abc import Callable, Mapping
 from functools import partial, reduce, singledispatch
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hwopt import renamed
 from hwopt.design.design import Design, serving_part, training_part
 from hwopt.design.machine_parts import (
     MACHINE_WORDS,
@@ -55,7 +56,7 @@ SAMPLED = "; taken for granted, sampled and not proved: which way percentiles mo
 """What a bound rests on where percentiles are limited (`hwopt.model.serving.tails`)."""
 
 
-class _Machine(NamedTuple):
+class _LatticeMachine(NamedTuple):
     """One machine of a question: which lattice declares its integers, over which ranges."""
 
     system: Callable[[Ranges], System]
@@ -91,7 +92,7 @@ def scope_of(problem: Problem) -> str:
     return words + SAMPLED if limits_percentiles(problem) else words
 
 
-def without_lattice(problem: Problem) -> str:
+def reason_without_lattice(problem: Problem) -> str:
     """Why a question's designs are not all on a lattice; empty where they are."""
     system = lattice_of(problem)
     known = {*system.names, *system.quantities}
@@ -329,7 +330,7 @@ _TRAINING = (_training_system, _TRAINING_WORDS, _training_fixed)
 _SERVING = (_serving_system, _SERVING_WORDS, _serving_fixed)
 
 
-def _machines(problem: Problem) -> list[_Machine]:
+def _machines(problem: Problem) -> list[_LatticeMachine]:
     machines = _machines_of(
         problem.template.workload, problem.template, {each.name: each for each in problem.variables}
     )
@@ -347,23 +348,27 @@ def limits_percentiles(problem: Problem) -> bool:
 
 
 @singledispatch
-def _machines_of(workload: Any, template: Design, variables: Mapping[str, Variable]) -> list[_Machine]:
+def _machines_of(workload: Any, template: Design, variables: Mapping[str, Variable]) -> list[_LatticeMachine]:
     raise TypeError(f"no lattice of {type(workload).__name__}")
 
 
 @_machines_of.register
-def _(workload: TrainingRun, template: Design, variables: Mapping[str, Variable]) -> list[_Machine]:
-    return [_Machine(*_TRAINING, Ranges(variables, template))]
+def _(workload: TrainingRun, template: Design, variables: Mapping[str, Variable]) -> list[_LatticeMachine]:
+    return [_LatticeMachine(*_TRAINING, Ranges(variables, template))]
 
 
 @_machines_of.register
-def _(workload: Service, template: Design, variables: Mapping[str, Variable]) -> list[_Machine]:
-    return [_Machine(*_SERVING, Ranges(variables, template))]
+def _(workload: Service, template: Design, variables: Mapping[str, Variable]) -> list[_LatticeMachine]:
+    return [_LatticeMachine(*_SERVING, Ranges(variables, template))]
 
 
 @_machines_of.register
-def _(workload: TrainServe, template: Design, variables: Mapping[str, Variable]) -> list[_Machine]:
+def _(workload: TrainServe, template: Design, variables: Mapping[str, Variable]) -> list[_LatticeMachine]:
     return [
-        _Machine(*_TRAINING, Ranges(variables, training_part(template)), "training: "),
-        _Machine(*_SERVING, Ranges(variables, serving_part(template), SERVE), "serving: "),
+        _LatticeMachine(*_TRAINING, Ranges(variables, training_part(template)), "training: "),
+        _LatticeMachine(*_SERVING, Ranges(variables, serving_part(template), SERVE), "serving: "),
     ]
+
+
+if not TYPE_CHECKING:  # old public names
+    __getattr__ = renamed.getter(__name__)

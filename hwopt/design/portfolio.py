@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import equinox as eqx
 import numpy as np
 
-from hwopt import escape
+from hwopt import escape, renamed
 from hwopt.design.problem import Budget, Problem
 from hwopt.design.variables import Variable
 from hwopt.errors import UserError, suggest
@@ -47,7 +47,7 @@ class Member:
 class Portfolio:
     """Minimise the weighted sum of its members' objectives over parts that are the same for all, and a plan of each.
 
-    **Arguments:** `budgets` on what all members use together: the last of each member's own, by `jointly`.
+    **Arguments:** `budgets` on what all members use together: the last of each member's own, by `with_joint_budgets`.
     """
 
     name: str
@@ -112,14 +112,14 @@ class Portfolio:
                 )
 
 
-def jointly(problem: Problem, budgets: Iterable[Budget]) -> Problem:
+def with_joint_budgets(problem: Problem, budgets: Iterable[Budget]) -> Problem:
     """A member's question with budgets of all members behind its own: it may use no more than all of them."""
     shared = tuple(replace(each, name=each.name + OF_ALL) for each in budgets)
-    relaxation = None if problem.relaxation is None else jointly(problem.relaxation, budgets)
+    relaxation = None if problem.relaxation is None else with_joint_budgets(problem.relaxation, budgets)
     return replace(problem, budgets=(*problem.budgets, *shared), relaxation=relaxation)
 
 
-class Listing(Protocol):
+class PortfolioMembers(Protocol):
     """A design question that may be a list of them."""
 
     def portfolio(self) -> Portfolio | None:
@@ -127,7 +127,7 @@ class Listing(Protocol):
         ...
 
 
-def listed(objective: Any) -> Portfolio | None:
+def portfolio_of(objective: Any) -> Portfolio | None:
     """The list that a question states; None for any other question."""
     states = getattr(objective, "portfolio", None)
     found: Any = states() if callable(states) and not isinstance(objective, type) else None
@@ -158,3 +158,7 @@ def _hardware(problem: Problem) -> dict[str, Any]:
     decided = lambda c: (c.chips, c.network.reduction_factor)
     cluster = eqx.tree_at(decided, problem.template.cluster, (np.float64(1.0), np.ones(1)))
     return {name: value for name, value in vars(cluster).items() if name not in ("chips", "stack")}
+
+
+if not TYPE_CHECKING:  # old public names
+    __getattr__ = renamed.getter(__name__)

@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from hwopt import escape
-from hwopt.design.design import Design, completed
+from hwopt import escape, renamed
+from hwopt.design.design import Design, with_derived_parts
 from hwopt.design.metrics import METRICS, Metric, numbers
 from hwopt.design.provenance import Provenance
-from hwopt.design.variables import Place, Variable
+from hwopt.design.variables import Variable, VariableLens
 from hwopt.errors import UserError, suggest
 from hwopt.model.chip.chip_project import margins as chip_margins
 from hwopt.model.estimate import estimate, margin_names
@@ -62,7 +62,7 @@ class Budget:
         return f"{self.name} from {pretty(limit, self.metric.unit)} to {to} ({percent})"
 
 
-class Values(NamedTuple):
+class LogValues(NamedTuple):
     """Objective and constraints in log space: scale-free, so multipliers are elasticities."""
 
     objective: Scalar  # log F
@@ -70,13 +70,13 @@ class Values(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Form:
+class ProblemForm:
     """The structure of a question: where variables go, what is minimised, what is limited.
 
     Questions of one form differ in numbers only, so they share one trace and one compiled solver.
     """
 
-    places: tuple[tuple[str, Place, bool], ...]  # name, where it stands, integers only
+    places: tuple[tuple[str, VariableLens, bool], ...]  # name, where it stands, integers only
     objective: Metric
     budgets: tuple[tuple[str, Metric], ...]  # by name
 
@@ -273,9 +273,9 @@ class Problem:
         return np.array([each.limit for each in self.budgets], np.float64)
 
     @property
-    def form(self) -> Form:
+    def form(self) -> ProblemForm:
         """The question without its numbers."""
-        return Form(
+        return ProblemForm(
             places=tuple((each.name, each.place, each.integer) for each in self.variables),
             objective=self.objective,
             budgets=tuple((each.name, each.metric) for each in self.budgets),
@@ -288,29 +288,33 @@ class Problem:
         return (*(each.name for each in self.budgets), *margin_names(self.template.workload), CLOCK, *silicon)
 
 
-def put(form: Form, template: Design, values: Iterable[Scalar]) -> Design:
+def set_variables(form: ProblemForm, template: Design, values: Iterable[Scalar]) -> Design:
     """One point of the design space, values in the order of the form's places."""
     design = template
     for (_, place_, _), value in zip(form.places, values, strict=True):
         design = place_.put(design, value)
-    return completed(design)
+    return with_derived_parts(design)
 
 
-def place(form: Form, template: Design, log_values: Float[Array, " variable"], rounded: bool = False) -> Design:
+def design_at(
+    form: ProblemForm, template: Design, log_values: Float[Array, " variable"], rounded: bool = False
+) -> Design:
     """One point of the design space, given in logarithms.
 
     **Arguments:** `rounded` rounds integers, which `exp(log(n))` misses by the last bit.
     """
     values = zip(form.places, jnp.exp(log_values), strict=True)
-    return put(form, template, [jnp.round(x) if rounded and is_integer else x for (_, _, is_integer), x in values])
+    return set_variables(
+        form, template, [jnp.round(x) if rounded and is_integer else x for (_, _, is_integer), x in values]
+    )
 
 
-def values(form: Form, design: Design, report: Any, limits: Any) -> Values:
+def values(form: ProblemForm, design: Design, report: Any, limits: Any) -> LogValues:
     """Objective and constraints of a design and its report; `limits` of the budgets, SI."""
     used = [each.value(report) for _, each in form.budgets]
     budgets = [_log_share(value / limit) for value, limit in zip(used, limits, strict=True)]
     own = [-margin for margin in own_margins(design, report).values()]
-    return Values(jnp.log(form.objective.value(report)), jnp.stack(budgets + own))
+    return LogValues(jnp.log(form.objective.value(report)), jnp.stack(budgets + own))
 
 
 def own_margins(design: Design, report: Any) -> dict[str, Scalar]:
@@ -333,14 +337,18 @@ def _log_share(share: Scalar) -> Scalar:
 
 
 def evaluate(
-    form: Form, template: Design, log_values: Float[Array, " variable"], limits: Array, temperature: Scalar | None
-) -> Values:
+    form: ProblemForm,
+    template: Design,
+    log_values: Float[Array, " variable"],
+    limits: Array,
+    temperature: Scalar | None,
+) -> LogValues:
     """Objective and constraints of one point.
 
     **Arguments:** `template` and `limits` (of the budgets, SI) as arrays, so that other chips, sites and budgets are new
     numbers and not a new trace.
     """
-    design = place(form, template, log_values)
+    design = design_at(form, template, log_values)
     return values(form, design, estimate(*design.inputs, temperature=temperature), limits)
 
 
@@ -350,3 +358,7 @@ class Objective(Protocol):
     def problem(self) -> Problem:
         """The question in mathematics."""
         ...
+
+
+if not TYPE_CHECKING:  # old public names
+    __getattr__ = renamed.getter(__name__)

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from hwopt.catalog import leaf
-from hwopt.design.design import completed
+from hwopt.design.design import with_derived_parts
 from hwopt.design.problem import Problem
 from hwopt.quantity import Quantity, quantities
 
@@ -91,7 +91,7 @@ def overwritten(problem: Problem) -> set[tuple[int, int]]:
         marked = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), problem.template)
         for each in problem.variables:
             marked = each.place.put(marked, leaf(np.nan))
-        leaves = jax.tree.leaves(completed(marked)._replace(project=marked.project))
+        leaves = jax.tree.leaves(with_derived_parts(marked)._replace(project=marked.project))
     return {(i, int(element)) for i, x in enumerate(leaves) for element in np.flatnonzero(np.isnan(np.ravel(x)))}
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
+from hwopt import renamed
 from hwopt.design.design import Design, kinds_of_chips, serving_part, training_part
 from hwopt.errors import UserError, suggest
 from hwopt.hardware.chip import Chip
@@ -27,7 +28,7 @@ from hwopt.workload.training import TrainingRun
 
 
 @dataclass(frozen=True)
-class Place:
+class VariableLens:
     """Where a variable stands in a design: how it is read, and how it is set; `unit` in SI."""
 
     get: Callable[[Design], Scalar]
@@ -49,7 +50,7 @@ class Variable:
     name: str
     lower: float
     upper: float
-    place: Place
+    place: VariableLens
     category: str
     integer: bool = False
     box_meaning: str = ""
@@ -77,10 +78,10 @@ class Variable:
         return box
 
 
-def _field(kind: type, holder: Callable[[Any], Any], name: str) -> Place:
+def _field(kind: type, holder: Callable[[Any], Any], name: str) -> VariableLens:
     """A field of a module of the design."""
     where = lambda d: getattr(holder(d), name)
-    return Place(where, lambda d, value: eqx.tree_at(where, d, jnp.asarray(value)), quantities(kind)[name].unit)
+    return VariableLens(where, lambda d, value: eqx.tree_at(where, d, jnp.asarray(value)), quantities(kind)[name].unit)
 
 
 _of_project = partial(_field, ChipDesign, lambda d: d.project.design)
@@ -94,7 +95,7 @@ _of_layout = partial(_field, ServingLayout, lambda d: d.plan.groups[""].layout)
 _of_prefill_layout = partial(_field, ServingLayout, lambda d: d.plan.prefill.layout)
 
 
-def _recomputation() -> Place:
+def _recomputation() -> VariableLens:
     """What is computed again in the backward pass, as a count: 1 nothing, 2 the attention core, 3 whole layers."""
     where = lambda d: tuple(getattr(d.plan.groups[""], name) for name in ("recompute_attention", "recompute_full"))
 
@@ -106,10 +107,10 @@ def _recomputation() -> Place:
         full = jnp.where(value > 2.5, 1.0, 0.0)
         return eqx.tree_at(where, design, (jnp.where(value > 1.5, 1.0, 0.0) * (1.0 - full), full))
 
-    return Place(get, put)
+    return VariableLens(get, put)
 
 
-def _sharding() -> Place:
+def _sharding() -> VariableLens:
     """The ZeRO stage: 1 shards optimizer states over replicas, 2 gradients too, 3 weights too."""
     where = lambda d: tuple(getattr(d.plan.groups[""], name) for name in ("gradients_sharded", "weights_sharded"))
     put = lambda d, value: eqx.tree_at(where, d, tuple(jnp.where(value > least, 1.0, 0.0) for least in (1.5, 2.5)))
@@ -118,19 +119,21 @@ def _sharding() -> Place:
         gradients, weights = where(design)
         return 1.0 + gradients + weights
 
-    return Place(get, put)
+    return VariableLens(get, put)
 
 
-def _tier(of: str) -> Place:
+def _tier(of: str) -> VariableLens:
     """Where a part of a run waits: 1 the chip's own memory, 2 the pool beyond it."""
     where = lambda d: getattr(d.plan.groups[""], f"{of}_offloaded")
-    return Place(lambda d: 1.0 + where(d), lambda d, value: eqx.tree_at(where, d, jnp.where(value > 1.5, 1.0, 0.0)))
+    return VariableLens(
+        lambda d: 1.0 + where(d), lambda d, value: eqx.tree_at(where, d, jnp.where(value > 1.5, 1.0, 0.0))
+    )
 
 
-def _domain() -> Place:
+def _domain() -> VariableLens:
     where = lambda d: d.cluster.network.size
     put = lambda d, value: eqx.tree_at(where, d, jnp.asarray(where(d)).at[0].set(value))
-    return Place(lambda d: where(d)[0], put, quantities(Network)["size"].unit)
+    return VariableLens(lambda d: where(d)[0], put, quantities(Network)["size"].unit)
 
 
 _OF_WIDTH = ("hidden", "ffn", "heads", "query_rank", "kv_rank", "expert_ffn")
@@ -155,7 +158,7 @@ def _set_layers(design: Design, value: Scalar) -> Design:
     return eqx.tree_at(where, design, (jnp.asarray(value), moe * value / layers))
 
 
-def _stacks() -> Place:
+def _stacks() -> VariableLens:
     """Stacks of memory: of a drawn chip its own; of one that is sold stacks as it has them, with their bytes and their rate."""
     drawn = _of_project("hbm_stacks")
     where = lambda d: (
@@ -171,24 +174,24 @@ def _stacks() -> Place:
         more = value / stacks
         return eqx.tree_at(where, design, (jnp.asarray(value), capacity * more, bandwidth * more))
 
-    return Place(lambda d: drawn.get(d) if d.project is not None else where(d)[0], put, drawn.unit)
+    return VariableLens(lambda d: drawn.get(d) if d.project is not None else where(d)[0], put, drawn.unit)
 
 
-def _lanes() -> Place:
+def _lanes() -> VariableLens:
     """Lanes of a chip's links in its domain; their rate is the link's."""
     each = lambda d: d.cluster.network.lane_bytes_per_s[0]
     rate = _bandwidth("scale_up_bandwidth_bytes_per_s", 0)
-    return Place(lambda d: rate.get(d) / each(d), lambda d, value: rate.put(d, value * each(d)))
+    return VariableLens(lambda d: rate.get(d) / each(d), lambda d, value: rate.put(d, value * each(d)))
 
 
-def _nics() -> Place:
+def _nics() -> VariableLens:
     """Ports of NICs of a server, which its chips share."""
     each = lambda d: d.cluster.network.lane_bytes_per_s[1] / d.cluster.rack.server_chips
     rate = _bandwidth("scale_out_bandwidth_bytes_per_s", 1)
-    return Place(lambda d: rate.get(d) / each(d), lambda d, value: rate.put(d, value * each(d)))
+    return VariableLens(lambda d: rate.get(d) / each(d), lambda d, value: rate.put(d, value * each(d)))
 
 
-def _bandwidth(name: str, tier: int) -> Place:
+def _bandwidth(name: str, tier: int) -> VariableLens:
     """A tier's bandwidth: of a drawn chip its own, else the network's; tiers beyond the second keep their share of it."""
     where = lambda d: d.cluster.network.bandwidth_bytes_per_s
     drawn = _of_project(name)
@@ -206,7 +209,7 @@ def _bandwidth(name: str, tier: int) -> Place:
         both = lambda d: (where(d), d.cluster.chip.standby_power_w)
         return eqx.tree_at(both, design, (old.at[0].set(value), standby))
 
-    return Place(lambda d: drawn.get(d) if d.project is not None else where(d)[tier], put, drawn.unit)
+    return VariableLens(lambda d: drawn.get(d) if d.project is not None else where(d)[tier], put, drawn.unit)
 
 
 KNOWN: Mapping[str, Variable] = {
@@ -273,9 +276,9 @@ KNOWN: Mapping[str, Variable] = {
                  integer=True, box_meaning="how far the batch may move from the workload's own to fit the replicas"),
         Variable("tokens", 1e9, 1e15, _of_run("tokens"), "workload",
                  box_meaning="to three times the stock of public text (Epoch AI 2024: 300 T)"),
-        Variable("hidden", 1024.0, 65536.0, Place(lambda d: d.workload.model.hidden, _set_hidden), "workload",
+        Variable("hidden", 1024.0, 65536.0, VariableLens(lambda d: d.workload.model.hidden, _set_hidden), "workload",
                  integer=True, step=2048.0, box_meaning="width of a 1 B model to four times that of Llama-3.1-405B"),
-        Variable("layers", 8.0, 256.0, Place(lambda d: d.workload.model.layers, _set_layers), "workload",
+        Variable("layers", 8.0, 256.0, VariableLens(lambda d: d.workload.model.layers, _set_layers), "workload",
                  integer=True, box_meaning="half of a small model to twice Llama-3.1-405B"),
         # Look-ups of layers, stages and degrees; as they stand here in the relaxed model.
         Variable("fullest_stage", 1.0, 1.0, _of_plan("fullest_stage"), "lookup"),
@@ -382,3 +385,7 @@ def _of_part(variable: Variable, name: str, part: Callable, whole: Callable) -> 
     get = lambda design: variable.place.get(part(design))
     put = lambda design, value: whole(design, variable.place.put(part(design), value))
     return replace(variable, name=name, place=replace(variable.place, get=get, put=put))
+
+
+if not TYPE_CHECKING:  # old public names
+    __getattr__ = renamed.getter(__name__)

@@ -7,7 +7,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from hwopt.arguments import checked
 from hwopt.errors import UserError
 from hwopt.hardware.cluster import AnyCluster, Cluster, ClusterPair, Fleet
 from hwopt.model.fleet.data_parallel import FleetReport, fleet_report
@@ -19,6 +18,7 @@ from hwopt.model.serving.estimate import serving_report
 from hwopt.model.training.run import training_report
 from hwopt.plan import Disaggregated, FleetPipeline, FleetPlan, Plan, TrainServePlan
 from hwopt.types import Scalar
+from hwopt.validation import checked
 from hwopt.workload.service import Service
 from hwopt.workload.train_serve import TrainServe
 from hwopt.workload.training import TrainingRun

@@ -11,7 +11,6 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from hwopt.arguments import check_kinds
 from hwopt.design.metrics import Metric, metric_of
 from hwopt.design.serving_layouts import with_layouts
 from hwopt.design.variables import count_of
@@ -39,6 +38,7 @@ from hwopt.planning.prefill_decode_pairs import (
     pairs_within_limits,
 )
 from hwopt.planning.prefill_decode_pairs import chip_splits as splits_of
+from hwopt.validation import check_kinds
 from hwopt.workload.service import Service
 from hwopt.workload.training import TrainingRun
 

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any, overload
 import jax
 import numpy as np
 
-from hwopt.arguments import boxes_of, check_question, check_seconds, check_seed, names_of, question_of
 from hwopt.design.choices import left_open
-from hwopt.design.lattices import without_lattice
-from hwopt.design.portfolio import Listing, listed
+from hwopt.design.lattices import reason_without_lattice
+from hwopt.design.portfolio import PortfolioMembers, portfolio_of
 from hwopt.design.problem import Objective, Problem
 from hwopt.errors import UserError, suggest
 from hwopt.options import options_of
@@ -21,6 +20,7 @@ from hwopt.solver.portfolio.solve import PortfolioSolution, certified_portfolio,
 from hwopt.solver.search.categorical import certified_choice, choice_states
 from hwopt.solver.search.solve_global import solve_global
 from hwopt.solver.solution import Solution
+from hwopt.validation import boxes_of, check_question, check_seconds, check_seed, names_of, question_of
 
 if TYPE_CHECKING:
     import optax
@@ -30,7 +30,7 @@ REGIMES = ("certified", "relaxed", "local")
 
 @overload
 def optimize(
-    objective: Listing,
+    objective: PortfolioMembers,
     *,
     progress: bool = ...,
     seconds: float = ...,
@@ -104,7 +104,7 @@ def optimize(
         raise UserError(f"unknown regime '{regime}': {suggest(regime, REGIMES)}")
     with jax.enable_x64(True):
         check_question(objective, "optimize")
-        if listed(objective) is not None:
+        if portfolio_of(objective) is not None:
             if regime != "certified" or len(designs):
                 raise UserError("optimize: a portfolio is certified: leave out the regime, and designs to start from")
             rows = choice_rows(objective, choices or {}, names_of("freeze", freeze), boxes_of(bounds or {}))
@@ -129,7 +129,7 @@ def optimize(
         problem = problem.frozen(names_of("freeze", freeze)).narrowed(boxes_of(bounds or {}))
         if not problem.variables:
             raise UserError(f"problem '{problem.name}' has no variables: name at least one")
-        why = "" if regime == "local" else without_lattice(problem)
+        why = "" if regime == "local" else reason_without_lattice(problem)
         if regime != "local" and not why:
             try:
                 return solve_global(

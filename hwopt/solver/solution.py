@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from hwopt.arguments import number_of
 from hwopt.design.design import Design, Inputs
-from hwopt.design.exact import DrawnChip, Exact, ExactModel, logarithms
+from hwopt.design.exact import CustomChipSummary, ExactModel, ExactValues, logarithms
 from hwopt.design.problem import Problem
 from hwopt.design.variables import Variable
 from hwopt.errors import UserError
 from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.solver.chance_constraints import ChanceConstraint
+from hwopt.validation import number_of
 
 
 class Outcome(enum.Enum):
@@ -176,7 +176,7 @@ class Solution:
     built: Design
     certificate: Certificate
     report: Any  # of the workload's kind
-    chip: DrawnChip | None = None  # where the question draws its chip
+    chip: CustomChipSummary | None = None  # where the question draws its chip
     infeasibility: str = ""  # which budgets conflict, and what would make the question feasible
     choices: tuple[Branch, ...] = ()  # what became of each combination, where there were choices
     promise: ChanceConstraint | None = None  # with what probability the budgets hold, where that was asked for
@@ -226,7 +226,7 @@ def build_solution(
     y: np.ndarray,
     multipliers: np.ndarray,
     relaxed_multipliers: np.ndarray | None,
-    exact: Exact,
+    exact: ExactValues,
     certificate: Certificate,
     outcome: Outcome,
     infeasibility: str = "",

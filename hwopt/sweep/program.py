@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from hwopt.design.exact import Exact, ExactModel
+from hwopt.design.exact import ExactModel, ExactValues
 from hwopt.design.metrics import Metric
 from hwopt.design.problem import Problem
 from hwopt.design.template_inputs import Input
@@ -77,7 +77,7 @@ class SweepProgram:
     def evaluated(self) -> ScalarProgram:
         """Metrics, the bottleneck's number, and each constraint, used / limit, of `variables` in SI."""
 
-        def outputs(exact: Exact) -> Any:
+        def outputs(exact: ExactValues) -> Any:
             return (
                 [each.value(exact.report) for each in self.metrics],
                 exact.report.bottleneck,
@@ -172,7 +172,7 @@ class SweepProgram:
         fixed = {place for place, each in enumerate(outputs) if not isinstance(each, Symbol)}
         return frozenset(equalities | fixed | {len(self.problem.constraints)})
 
-    def exact(self, designs: Sequence[np.ndarray]) -> tuple[Exact, np.ndarray]:
+    def exact(self, designs: Sequence[np.ndarray]) -> tuple[ExactValues, np.ndarray]:
         """A few designs in float64, each with its whole report.
 
         **Arguments:** a column for each of `variables`.

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from hwopt.leftovers import removed_behind
+from hwopt.cleanup import removed_on_exit
 from hwopt.sweep import attributes
 from hwopt.sweep.evaluator import Evaluator, in_order
 from hwopt.sweep.integrity import open_to_resume
@@ -248,7 +248,7 @@ class SweepRun:
         with (
             ThreadPoolExecutor(1) as writer,
             writing(store.folder, kept),
-            removed_behind(store.sweep_up),
+            removed_on_exit(store.sweep_up),
             closing(tiles),
         ):
             pending: deque[tuple[Future, dict[str, np.ndarray]]] = deque()

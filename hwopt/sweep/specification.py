@@ -15,9 +15,8 @@ import numpy as np
 
 import hwopt
 from hwopt import escape
-from hwopt.arguments import boxes_of, check_question, names_of, number_of
 from hwopt.design.choices import combinations
-from hwopt.design.lattices import without_lattice
+from hwopt.design.lattices import reason_without_lattice
 from hwopt.design.metrics import Metric, metric_of
 from hwopt.design.problem import Problem
 from hwopt.design.template_inputs import Input, template_inputs
@@ -34,6 +33,7 @@ from hwopt.sweep.space import Space
 from hwopt.sweep.strata import Strata
 from hwopt.sweep.stratified import GROUP, StratifiedSobol, interleaved_strata
 from hwopt.sweep.user_points import checked_levels, table_columns
+from hwopt.validation import boxes_of, check_question, names_of, number_of
 
 METHODS = ("sobol", "lhs", "grid", "table")
 
@@ -216,7 +216,7 @@ class Specification:
             return "the neighbourhood of the optimum is sampled alone"
         if not space.coordinates:
             return "nothing varies"
-        return without_lattice(self.problem)
+        return reason_without_lattice(self.problem)
 
     @property
     def focuses(self) -> bool:

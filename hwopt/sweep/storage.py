@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, Union
 from urllib.parse import unquote
 
-from hwopt.arguments import path_of
 from hwopt.errors import UserError, suggest
+from hwopt.validation import path_of
 
 if TYPE_CHECKING:  # the package of an extra, which takes 80 ms to import
     from upath import UPath

@@ -25,8 +25,8 @@ import zarr
 from zarr.codecs import BloscCodec
 from zarr.storage import FsspecStore, MemoryStore
 
+from hwopt.cleanup import pause, removed_on_exit
 from hwopt.errors import UserError
-from hwopt.leftovers import pause, removed_behind
 from hwopt.sweep import storage
 from hwopt.sweep.storage import Place
 
@@ -123,7 +123,7 @@ class Store:
             if aside is not None:
                 storage.removed(aside)
 
-        with writing(folder, lambda: NOTHING), removed_behind(remove):
+        with writing(folder, lambda: NOTHING), removed_on_exit(remove):
             remove()
             if aside is not None:
                 aside.parent.mkdir(parents=True, exist_ok=True)

@@ -9,8 +9,8 @@ from typing import TypeVar
 
 import jax
 
+from hwopt.cleanup import pause, removed_on_exit
 from hwopt.errors import UserError
-from hwopt.leftovers import pause, removed_behind
 from hwopt.sweep.storage import Place
 
 T = TypeVar("T")
@@ -79,7 +79,7 @@ def exclusive(folder: Place) -> Iterator[None]:
     path = folder.with_name(f".{folder.name}.lock")
     handles: list[int] = []
     try:
-        with removed_behind(lambda: _remove(path, handles)):  # told before there is a file to leave behind
+        with removed_on_exit(lambda: _remove(path, handles)):  # told before there is a file to leave behind
             _lock(path, folder, handles)
             yield
     finally:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hwopt.design.exact import ExactModel
-from hwopt.design.lattices import lattice_of, without_lattice
+from hwopt.design.lattices import lattice_of, reason_without_lattice
 from hwopt.design.problem import Problem
 from hwopt.design.variables import Variable
 from hwopt.solver.gp.reader import NotDGP
@@ -24,7 +24,7 @@ def strata_around_optimum(problem: Problem, samples: int, options: SearchOptions
 
     **Arguments:** `samples`: variants of the sweep; `options` of the search.
     """
-    if without_lattice(problem):
+    if reason_without_lattice(problem):
         return None
     with jax.enable_x64(True):
         lattice = lattice_of(problem)

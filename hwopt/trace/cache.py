@@ -37,8 +37,8 @@ import jax
 import numpy as np
 from jax.extend.core import Primitive
 
-from hwopt import own_sources
-from hwopt.folders import private_folder
+from hwopt import source_digest
+from hwopt.cache_folders import private_folder
 from hwopt.trace.constant_folding import NUMBERS
 from hwopt.trace.scalar_program import ELEMENTWISE, FUNCTIONS, ScalarProgram, Symbol, jaxpr_to_scalar_program
 from hwopt.trace.source_info import source_location
@@ -161,7 +161,7 @@ class _Form(pickle.Pickler):
 
 def _ours(obj: Any) -> str:
     root = obj.__module__.partition(".")[0]
-    if root not in own_sources.PACKAGES and root not in OTHERS:
+    if root not in source_digest.PACKAGES and root not in OTHERS:
         raise pickle.PicklingError(f"{obj.__qualname__} of {obj.__module__} may call what is not known here")
     return f"{obj.__module__}:{obj.__qualname__}"
 
@@ -170,7 +170,7 @@ def _ours(obj: Any) -> str:
 def _source() -> str:
     """Return a digest of this package's source files of library versions and of the machine type."""
     versions = [getattr(sys.modules.get(name), "__version__", "") for name in ("jax", "jaxlib", "numpy", "equinox")]
-    runs = f"{own_sources.digest()} {sys.version} {versions} {platform.machine()}"
+    runs = f"{source_digest.source_digest()} {sys.version} {versions} {platform.machine()}"
     return hashlib.sha256(runs.encode()).hexdigest()[:16]
 
 
@@ -317,7 +317,7 @@ def _built(plain: Any) -> Any:
     if kind in _NESTS:
         return _NESTS[kind](map(_built, inside))
     module, _, name = kind.partition(":")
-    found = getattr(sys.modules[module], name) if module.partition(".")[0] in own_sources.PACKAGES else None
+    found = getattr(sys.modules[module], name) if module.partition(".")[0] in source_digest.PACKAGES else None
     values = {name: _built(value) for name, value in inside.items()}
     if isinstance(found, type) and issubclass(found, tuple):
         return found._make(values[each] for each in found._fields)  # pyright: ignore[reportAttributeAccessIssue]

@@ -21,8 +21,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from hwopt.cache_folders import cache_folder, private_folder
 from hwopt.errors import UserError
-from hwopt.folders import cache_folder, private_folder
 
 ROWS = 40_000
 """More than the 32,768 above which releases are known to be wrong."""

@@ -2,8 +2,9 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from hwopt import renamed
 from hwopt.quantity import quantity
 
 
@@ -13,7 +14,7 @@ def _stated(unit: str, meaning: str, **settings: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Stated:
+class StatedClaim:
     """Numbers of a blueprint. Meanings complete "the blueprint states ...". SI."""
 
     parameters: float = _stated("parameter", "parameters of the model")
@@ -44,3 +45,7 @@ class Stated:
     run_cost_usd: float = _stated("USD", "cost of the run")
     capex_usd: float = _stated("USD", "cost of building the machine")
     energy_j: float = _stated("J", "energy of the run at the meter")
+
+
+if not TYPE_CHECKING:  # old public names
+    __getattr__ = renamed.getter(__name__)

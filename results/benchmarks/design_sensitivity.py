@@ -23,7 +23,7 @@ from hwopt.errors import UserError
 from hwopt.solver.optimum_sensitivity import point_of
 from hwopt.solver.search.fixed_integers import optimum_near
 from hwopt.solver.search.solve_global import design_values
-from tests.unit.optim.test_drawn_chips import PLAN_BOXES, SIZES, UNITS, question
+from tests.unit.solver.test_drawn_chips import PLAN_BOXES, SIZES, UNITS, question
 
 BOXES = SIZES | PLAN_BOXES | {"enabled_fraction": (0.95, 1.0), "dies": (2.0, 4.0)}
 

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import hwopt
-from hwopt.arguments import question_of
 from hwopt.solver.solution import Solution
 from hwopt.units import pretty
+from hwopt.validation import question_of
 
 OUT = Path(__file__).parents[2] / "results" / "reference" / "experts.txt"
 

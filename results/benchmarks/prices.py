@@ -21,7 +21,6 @@ import jax
 import numpy as np
 
 import hwopt
-from hwopt.arguments import question_of
 from hwopt.design.lattices import lattice_of
 from hwopt.design.problem import Problem
 from hwopt.errors import UserError
@@ -31,6 +30,7 @@ from hwopt.solver.search.branch_and_bound import search
 from hwopt.solver.search.node_relaxations import NodeRelaxations
 from hwopt.solver.search.solve_global import solve_global, solve_leaf
 from hwopt.solver.solution import OneSidedPrice, Outcome, Solution
+from hwopt.validation import question_of
 
 OBJECTIVES = ("train_cost", "train_time", "train_energy", "carbon", "tokens_per_dollar")
 WORKLOADS = {"llama3.1-70b": 70e9, "llama3.1-8b": 8e9, "gpt3-175b": 175e9, "llama3.1-405b": 405e9}  # parameters

@@ -29,8 +29,8 @@ import numpy as np
 
 import hwopt
 from hwopt.design.problem import Problem
-from hwopt.processes import VARIABLE
-from tests.unit.optim.test_random_studies import random_study
+from hwopt.workers import VARIABLE
+from tests.unit.solver.test_random_studies import random_study
 
 OUT = Path(__file__).parents[2] / "results" / "reference" / "seconds.txt"
 

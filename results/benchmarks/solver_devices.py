@@ -22,7 +22,6 @@ import jax.numpy as jnp
 import numpy as np
 
 import hwopt
-from hwopt.arguments import question_of
 from hwopt.design.exact import ExactModel
 from hwopt.design.lattices import lattice_of
 from hwopt.solver.deadline import Deadline
@@ -36,6 +35,7 @@ from hwopt.solver.interior_point.sparsity import frame_of
 from hwopt.solver.options import AcceleratorOptions, InteriorPointOptions, SearchOptions
 from hwopt.solver.search.branch_and_bound import search
 from hwopt.solver.search.solve_global import SearchProblem
+from hwopt.validation import question_of
 from results.benchmarks.drawn import QUESTIONS
 from results.benchmarks.sweeps import bandwidth, processor, timed
 from results.benchmarks.throughput import TOLERANCE, instances, read_and_solved

@@ -23,7 +23,7 @@ from jaxtyping import Array
 from hwopt.design.design import Design
 from hwopt.design.lattices import lattice_of
 from hwopt.design.metrics import metric
-from hwopt.design.problem import Form, Problem, evaluate
+from hwopt.design.problem import Problem, ProblemForm, evaluate
 from hwopt.solver.gp import certificate
 from hwopt.solver.interior_point.result import SolveStatus
 from hwopt.solver.jit_options import quick_jit
@@ -202,7 +202,7 @@ def question_of(name: str, problem: Problem, point: np.ndarray) -> Question:
 class Model:
     """What all studies share, and no numbers: each solver is compiled once for it."""
 
-    form: Form
+    form: ProblemForm
     tree: Any
     shapes: tuple[tuple[int, ...], ...]
 

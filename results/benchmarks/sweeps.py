@@ -195,7 +195,7 @@ def work(spec: Specification) -> dict[str, float]:
 
 def plain_vmap(spec: Specification, count: int = 1 << 15) -> float:
     """Variants a second of `jax.vmap` of the same outputs: what sweeps would be without scalar operations."""
-    from hwopt.design.problem import place, values
+    from hwopt.design.problem import design_at, values
     from hwopt.model.estimate import estimate
 
     problem = spec.problem
@@ -203,7 +203,7 @@ def plain_vmap(spec: Specification, count: int = 1 << 15) -> float:
     limits = np.asarray(problem.limits, np.float32)
 
     def one(template, y):
-        design = place(problem.form, template, y)
+        design = design_at(problem.form, template, y)
         report = estimate(*design.inputs)
         at = values(problem.form, design, report, limits)
         return [each.value(report) for each in spec.metrics], at.constraints

@@ -26,7 +26,7 @@ from jaxtyping import Array
 
 from hwopt.design.design import Design
 from hwopt.design.lattices import lattice_of
-from hwopt.design.problem import Form, Problem, Values, evaluate
+from hwopt.design.problem import LogValues, Problem, ProblemForm, evaluate
 from hwopt.integers.boxes import Boxes
 from hwopt.integers.enumeration import divisors
 from hwopt.integers.system import System
@@ -150,17 +150,17 @@ def needs(made: Instances) -> np.ndarray:
     return np.exp(used[:, : len(made.problem.budgets)])
 
 
-def exact(made: Instances, designs: Sequence[Mapping[str, float]]) -> Values:
+def exact(made: Instances, designs: Sequence[Mapping[str, float]]) -> LogValues:
     """The exact model of one design for each instance."""
     problem = made.problem
     y = np.log([[design[v.name] for v in problem.variables] for design in designs])
     leaves = [np.broadcast_to(leaf, (len(made), *leaf.shape[1:])) for leaf in made.template()]
     template = jax.tree.unflatten(jax.tree.structure(problem.template), leaves)
-    return Values(*map(np.asarray, _exact(problem.form, template, y, made.limits)))
+    return LogValues(*map(np.asarray, _exact(problem.form, template, y, made.limits)))
 
 
 @partial(quick_jit, static=("form",))
-def _exact(form: Form, template: Design, y: Array, limits: Array) -> Values:
+def _exact(form: ProblemForm, template: Design, y: Array, limits: Array) -> LogValues:
     return jax.vmap(lambda template, y, limits: evaluate(form, template, y, limits, None))(template, y, limits)
 
 

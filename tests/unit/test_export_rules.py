@@ -12,7 +12,7 @@ import pytest
 
 import hwopt
 from hwopt import catalog
-from hwopt.design.design import completed
+from hwopt.design.design import with_derived_parts
 from hwopt.design.exact import ExactModel
 from hwopt.errors import UserError
 from hwopt.hardware.export_rule import ExportRule, Threshold
@@ -84,7 +84,7 @@ def test_a_lower_clock_is_no_other_chip():
     with jax.enable_x64(True):
         problem = drawn().problem()
         places = {each.name: each.place for each in problem.variables}
-        built = [completed(places["clock_hz"].put(problem.template, hz)) for hz in (1e9, 2e9)]
+        built = [with_derived_parts(places["clock_hz"].put(problem.template, hz)) for hz in (1e9, 2e9)]
         one, two = (float(export_limits.total_processing_performance(each.cluster.chip)) for each in built)
     assert two == pytest.approx(2.0 * one, rel=1e-12)
 
@@ -193,7 +193,7 @@ def test_who_pays_for_the_design():
     with jax.enable_x64(True):
         at = lambda **fields: drawn(**fields).problem().template
         nre = float(at().project.process.nre_usd)
-        price = lambda design: float(completed(design).cluster.prices.chip_base_usd)
+        price = lambda design: float(with_derived_parts(design).cluster.prices.chip_base_usd)
         usual, million, once = at(), at(chip_volume="1e6"), at(chip_volume="bought")
         assert price(usual) - price(million) == pytest.approx(nre / 2e5 - nre / 1e6, rel=1e-9)
         assert price(usual) - price(once) == pytest.approx(nre / 2e5, rel=1e-9)

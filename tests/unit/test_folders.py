@@ -10,7 +10,7 @@ from platformdirs.macos import MacOS
 from platformdirs.unix import Unix
 from platformdirs.windows import Windows
 
-from hwopt.folders import SharedFolder, cache_folder, private_folder
+from hwopt.cache_folders import SharedFolder, cache_folder, private_folder
 
 
 @pytest.fixture(autouse=True)

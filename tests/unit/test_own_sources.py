@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from hwopt import own_sources
+from hwopt import source_digest
 
 
 @pytest.fixture
@@ -15,12 +15,12 @@ def package(tmp_path, monkeypatch):
     for name in ("__init__", "numbers", "inside/more"):
         (folder / f"{name}.py").write_text(f"name = {name!r}\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(own_sources, "PACKAGES", ("mine",))
+    monkeypatch.setattr(source_digest, "PACKAGES", ("mine",))
     return folder
 
 
 def digest() -> str:
-    return own_sources.digest.__wrapped__()
+    return source_digest.source_digest.__wrapped__()
 
 
 def test_content_counts_and_time_does_not(package):

@@ -10,7 +10,7 @@ import pytest
 
 import hwopt
 from hwopt.cli import main
-from hwopt.design.portfolio import Member, Portfolio, listed
+from hwopt.design.portfolio import Member, Portfolio, portfolio_of
 from hwopt.errors import UserError
 
 MEMBER = '[members.one]\nquestion = "train_cost"\nworkload = "llama3.1-8b"\n'
@@ -87,7 +87,9 @@ def test_flags_go_before_the_file(tmp_path):
     path.write_text(f'chip = "h100-sxm"\n{MEMBER}{SERVED}', encoding="utf-8")
     chips = [
         {each.problem.provenance.records["chip"].slug for each in found.members}
-        for found in (listed(hwopt.objective("portfolio", members=path, **flags)) for flags in ({}, {"chip": "b200"}))
+        for found in (
+            portfolio_of(hwopt.objective("portfolio", members=path, **flags)) for flags in ({}, {"chip": "b200"})
+        )
     ]
     assert chips == [{"h100-sxm"}, {"b200"}]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hwopt import processes
+from hwopt import workers
 
 ROOT = Path(__file__).parents[2]
 
@@ -48,9 +48,9 @@ def at_once(kept: Factor, seconds: float) -> None:
 @pytest.fixture
 def helpers(monkeypatch):
     """Two processes with one helper that is awake."""
-    monkeypatch.setenv(processes.VARIABLE, "2")
-    pool = processes._Helpers()
-    monkeypatch.setattr(processes, "_HELPERS", pool)
+    monkeypatch.setenv(workers.VARIABLE, "2")
+    pool = workers._Helpers()
+    monkeypatch.setattr(workers, "_HELPERS", pool)
     awake(pool)
     yield pool
     pool.close()
@@ -68,7 +68,7 @@ PARTS = [(2.0,), (3.0,)]
 
 
 def results(parts=PARTS, kept=None):
-    return processes.in_parts(times, kept or Factor(10.0), parts)
+    return workers.map_chunks(times, kept or Factor(10.0), parts)
 
 
 def test_parts_are_done_in_several_processes(helpers):
@@ -90,12 +90,12 @@ def test_no_parts_are_no_work(helpers):
 
 
 def test_without_helpers_all_is_done_here(monkeypatch):
-    monkeypatch.setattr(processes, "_HELPERS", processes._Helpers())
+    monkeypatch.setattr(workers, "_HELPERS", workers._Helpers())
     assert results() == [(20.0, os.getpid()), (30.0, os.getpid())]
 
 
 def test_a_helper_forgets_what_was_long_not_asked_for(helpers, monkeypatch):
-    monkeypatch.setattr(processes, "KEPT", 3)
+    monkeypatch.setattr(workers, "KEPT", 3)
     many = [Factor(float(i)) for i in range(6)]
     for _ in range(2):
         for each in many:
@@ -112,7 +112,7 @@ def test_what_cannot_be_sent_is_done_here(helpers):
 @pytest.mark.parametrize("parts", [[(-1.0,), (4.0,)], [(4.0,), (-1.0,)]])
 def test_an_error_is_raised_here_wherever_it_came_up(helpers, parts):
     with pytest.raises(ValueError, match=r"-1\.0 has no root"):
-        processes.in_parts(root, Factor(1.0), parts)
+        workers.map_chunks(root, Factor(1.0), parts)
     awake(helpers)
     assert results()[1][1] != os.getpid()
 
@@ -131,14 +131,14 @@ def test_a_helper_that_is_killed_leaves_its_part_to_be_done_here(helpers):
 def test_a_helper_that_is_killed_at_work_leaves_its_part_to_be_done_here(helpers):
     process = helpers._helpers[0]._process
     threading.Timer(0.2, lambda: os.kill(process.pid, signal.SIGKILL)).start()
-    assert processes.in_parts(at_once, Factor(1.0), [(0.5,), (0.5,)]) == [None, None]
+    assert workers.map_chunks(at_once, Factor(1.0), [(0.5,), (0.5,)]) == [None, None]
     assert helpers._helpers[0].closed
 
 
 def test_two_pieces_of_work_at_once(helpers):
     """The second goes on without helpers, and takes no answer of the first."""
     found: list[list] = []
-    first = threading.Thread(target=lambda: found.append(processes.in_parts(at_once, Factor(1.0), [(0.4,), (0.4,)])))
+    first = threading.Thread(target=lambda: found.append(workers.map_chunks(at_once, Factor(1.0), [(0.4,), (0.4,)])))
     first.start()
     time.sleep(0.1)
     assert results() == [(20.0, os.getpid()), (30.0, os.getpid())]
@@ -148,25 +148,25 @@ def test_two_pieces_of_work_at_once(helpers):
 
 @pytest.mark.parametrize(("told", "count"), [("1", 1), ("0", 1), ("2", 2)])
 def test_as_many_processes_as_told(monkeypatch, told, count):
-    monkeypatch.setenv(processes.VARIABLE, told)
-    assert processes.count() == count
-    assert processes.parts_of(10_000, 100) == count and processes.parts_of(150, 100) == 1
+    monkeypatch.setenv(workers.VARIABLE, told)
+    assert workers.count() == count
+    assert workers.chunks_of(10_000, 100) == count and workers.chunks_of(150, 100) == 1
 
 
 def test_never_many_more_than_there_are_processors(monkeypatch):
-    monkeypatch.setenv(processes.VARIABLE, "1000000000")
-    assert processes.count() <= max(2, os.cpu_count() or 1)
+    monkeypatch.setenv(workers.VARIABLE, "1000000000")
+    assert workers.count() <= max(2, os.cpu_count() or 1)
 
 
 @pytest.mark.parametrize("told", ["", "many", "-2"])
 def test_as_many_as_processors_where_nothing_is_told(monkeypatch, told):
-    monkeypatch.setenv(processes.VARIABLE, told)
-    assert 1 <= processes.count() <= processes.MOST
+    monkeypatch.setenv(workers.VARIABLE, told)
+    assert 1 <= workers.count() <= workers.MOST
 
 
 def test_a_helper_at_work_is_not_waited_for(helpers):
     """A search whose time is over leaves its thread behind; the program ends all the same."""
-    waits = threading.Thread(target=lambda: processes.in_parts(at_once, Factor(1.0), [(0.0,), (60.0,)]), daemon=True)
+    waits = threading.Thread(target=lambda: workers.map_chunks(at_once, Factor(1.0), [(0.0,), (60.0,)]), daemon=True)
     waits.start()
     helper = helpers._helpers[0]
     while not helper._at_work:
@@ -182,12 +182,12 @@ def test_helpers_end_with_who_woke_them(ends):
     if sys.platform == "win32" and "SIGKILL" in ends:
         pytest.skip("no such signal")
     lines = (
-        "from hwopt import processes; import time; processes.wake()\n"
+        "from hwopt import workers; import time; processes.wake()\n"
         "helper = processes._HELPERS._helpers[0]\n"
         "while not helper.ready: time.sleep(0.01)\n"
         f"print(helper._process.pid, flush=True)\n{ends}"
     )
-    environment = os.environ | {processes.VARIABLE: "2", "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {workers.VARIABLE: "2", "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, check=False, env=environment)
     assert done.stderr == ""
     deadline = time.monotonic() + 60

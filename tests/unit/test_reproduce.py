@@ -10,7 +10,7 @@ import pytest
 import hwopt
 from hwopt.cli.app import main
 from hwopt.cli.output import signed
-from hwopt.design.portfolio import listed
+from hwopt.design.portfolio import portfolio_of
 from hwopt.design.variables import count_of
 from hwopt.output.answers.documents import solution_document
 from hwopt.output.answers.portfolio import portfolio_document
@@ -97,7 +97,7 @@ def test_the_same_over_continuous_hardware(tmp_path, capsys):
 
 
 def test_a_portfolio_and_the_choice_that_its_answer_made(tmp_path, capsys):
-    portfolio = listed(replace(hwopt.objective("portfolio"), chip="h200"))
+    portfolio = portfolio_of(replace(hwopt.objective("portfolio"), chip="h200"))
     whole = evaluate_portfolio(portfolio, {each.name: values_of(each.problem) for each in portfolio.members})
     document = portfolio_document(whole)
     chosen = {"choice": {"chip": "h200"}, "outcome": "best", "objective": 1.0, "lower_bound": None, "message": ""}
@@ -110,7 +110,7 @@ def test_a_portfolio_and_the_choice_that_its_answer_made(tmp_path, capsys):
 
 
 def test_members_of_a_portfolio_share_their_parts():
-    portfolio = listed(hwopt.objective("portfolio"))
+    portfolio = portfolio_of(hwopt.objective("portfolio"))
     designs = {each.name: values_of(each.problem) for each in portfolio.members}
     whole = evaluate_portfolio(portfolio, designs)
     part = whole.members[0].solution.design["nics_per_server"]

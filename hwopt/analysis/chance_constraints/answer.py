@@ -12,7 +12,6 @@ from hwopt.analysis.chance_constraints.search import (
     check_confidence,
     solve_chance_constrained,
 )
-from hwopt.arguments import boxes_of, check_question, check_seconds, check_seed, names_of, question_of
 from hwopt.design.choices import left_open
 from hwopt.design.problem import Objective, Problem
 from hwopt.errors import UserError
@@ -20,6 +19,7 @@ from hwopt.options import options_of
 from hwopt.solver.deadline import Deadline
 from hwopt.solver.options import SearchOptions
 from hwopt.solver.solution import Solution
+from hwopt.validation import boxes_of, check_question, check_seconds, check_seed, names_of, question_of
 
 
 def confident(

@@ -18,9 +18,8 @@ from hwopt.analysis.chance_constraints.tightening import (
     single_budget_multiple,
 )
 from hwopt.analysis.chance_constraints.uncertainty_factors import check_one_chip_type, uncertainty_factors
-from hwopt.arguments import number_of
 from hwopt.calibration.intervals import question_interval
-from hwopt.design.lattices import lattice_of, without_lattice
+from hwopt.design.lattices import lattice_of, reason_without_lattice
 from hwopt.design.problem import Problem
 from hwopt.errors import UserError
 from hwopt.solver.chance_constraints import BudgetProbability, ChanceConstraint, DeterministicAnswer
@@ -31,6 +30,7 @@ from hwopt.solver.search.node_relaxations import NodeRelaxations
 from hwopt.solver.search.solve_global import design_values, solve_global
 from hwopt.solver.solution import Outcome, Solution
 from hwopt.units import pretty
+from hwopt.validation import number_of
 
 DRAWS = 100_000
 """Of the uncertain numbers: a probability is known to a tenth of a point."""
@@ -74,7 +74,7 @@ def solve_chance_constrained(problem: Problem, asking: ConfidenceRequest, beat: 
     returned, and its `promise` is None.
     """
     check_one_chip_type(problem, "confidence")
-    if why := without_lattice(problem):
+    if why := reason_without_lattice(problem):
         raise UserError(f"confidence: {why}: there is no proof to tighten limits in")
     with jax.enable_x64(True):
         return _Search(problem, asking).answer(beat)

@@ -22,9 +22,8 @@ import numpy as np
 
 from hwopt.analysis.chance_constraints.sampling import FixedDesign, within_limits
 from hwopt.analysis.chance_constraints.uncertainty_factors import UncertaintyFactor, check_one_chip_type, named_factors
-from hwopt.arguments import check_kinds, number_of
 from hwopt.calibration.intervals import DEVIATIONS, Interval, question_interval
-from hwopt.design.lattices import lattice_of, without_lattice
+from hwopt.design.lattices import lattice_of, reason_without_lattice
 from hwopt.design.problem import Problem
 from hwopt.errors import UserError
 from hwopt.options import options_of
@@ -33,6 +32,7 @@ from hwopt.solver.gp.reader import NotDGP
 from hwopt.solver.options import SearchOptions
 from hwopt.solver.search.solve_global import design_values, solve_global
 from hwopt.solver.solution import Outcome, Solution
+from hwopt.validation import check_kinds, number_of
 
 NODES = ((-math.sqrt(3.0), 1.0 / 6.0), (0.0, 2.0 / 3.0), (math.sqrt(3.0), 1.0 / 6.0))
 """Gauss-Hermite quadrature of a normal draw: exact for polynomials to the fifth power."""
@@ -127,7 +127,7 @@ def varied_factors(
         raise UserError("vary: name numbers and by what share they may be off, such as {'hbm': 0.3}")
     if len(vary) > MOST:
         raise UserError(f"vary: {len(vary)} numbers; at most {MOST} together: ask about some of them apart")
-    if why := without_lattice(problem):
+    if why := reason_without_lattice(problem):
         raise UserError(f"vary: {why}: nothing to compare with")
     check_one_chip_type(problem, "vary")
     shares = {str(name): number_of(f"vary: {name}", share) for name, share in vary.items()}

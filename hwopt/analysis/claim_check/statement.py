@@ -13,9 +13,9 @@ from hwopt import catalog
 from hwopt.catalog.schema import Record, parse
 from hwopt.errors import UserError, collected
 from hwopt.quantity import Quantity, quantities
-from hwopt.workload.blueprint import Stated
+from hwopt.workload.blueprint import StatedClaim
 
-QUANTITIES: dict[str, Quantity] = {str(each.key): each for each in quantities(Stated).values()}
+QUANTITIES: dict[str, Quantity] = {str(each.key): each for each in quantities(StatedClaim).values()}
 """What a blueprint may state, by the key that its file calls it."""
 
 _KINDS = {

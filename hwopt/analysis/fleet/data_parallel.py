@@ -14,7 +14,6 @@ import numpy as np
 
 from hwopt import catalog
 from hwopt.analysis.fleet.pipeline import fastest_pipeline
-from hwopt.arguments import check_kinds, number_of
 from hwopt.catalog.load import leaf
 from hwopt.design.variables import count_of
 from hwopt.errors import UserError, suggest
@@ -30,6 +29,7 @@ from hwopt.planning.plan_search import best_plan
 from hwopt.planning.plan_table import traced_model
 from hwopt.solver.options import SEARCH, FleetOptions, SearchOptions
 from hwopt.trace.cache import evaluate_in_numpy
+from hwopt.validation import check_kinds, number_of
 from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import Transformer
 

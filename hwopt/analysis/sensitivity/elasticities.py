@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hwopt.arguments import check_kinds, names_of
 from hwopt.design.design import Design
 from hwopt.design.metrics import metric_of, numbers
 from hwopt.design.template_inputs import Input, inputs_of
@@ -21,6 +20,7 @@ from hwopt.model.report import ServingReport, TrainingReport, TrainServeReport
 from hwopt.plan import Disaggregated, Plan, TrainServePlan
 from hwopt.trace.cache import cached_trace
 from hwopt.trace.derivatives import value_and_gradient
+from hwopt.validation import check_kinds, names_of
 from hwopt.workload.service import Service
 from hwopt.workload.train_serve import TrainServe
 from hwopt.workload.training import TrainingRun

@@ -9,12 +9,11 @@ import numpy as np
 
 from hwopt.analysis.sensitivity.elasticities import Elasticities, default_metrics, elasticities
 from hwopt.analysis.sensitivity.ranges import InputRange, range_of
-from hwopt.arguments import boxes_of, check_seconds, names_of, question_of
 from hwopt.catalog import leaf
 from hwopt.design.design import Design
-from hwopt.design.lattices import lattice_of, without_lattice
+from hwopt.design.lattices import lattice_of, reason_without_lattice
 from hwopt.design.metrics import metric_of
-from hwopt.design.problem import Objective, Problem, put
+from hwopt.design.problem import Objective, Problem, set_variables
 from hwopt.design.template_inputs import Input, template_inputs
 from hwopt.options import options_of
 from hwopt.solver.deadline import Deadline, by_deadline
@@ -30,6 +29,7 @@ from hwopt.solver.optimum_sensitivity import (
 from hwopt.solver.options import SEARCH, SearchOptions
 from hwopt.solver.search.solve_global import design_values
 from hwopt.solver.solution import Solution
+from hwopt.validation import boxes_of, check_seconds, names_of, question_of
 
 NOTHING = 1e-7
 """Elasticity below which an input does nothing to an optimum: rounding of the solver."""
@@ -164,7 +164,7 @@ def _design_at(problem: Problem, point: np.ndarray, optimum: OptimumSensitivity)
     numbers = [
         leaf(values.get(each.name, each.lower)) for each in problem.variables
     ]  # a box of one value is no coordinate
-    return put(problem.form, problem.template, numbers)
+    return set_variables(problem.form, problem.template, numbers)
 
 
 def parameters_of(
@@ -174,7 +174,7 @@ def parameters_of(
 
     **Returns:** the parameters in the order of `Sensitivity.parameters`; else none, and why.
     """
-    if reason := without_lattice(solution.problem):
+    if reason := reason_without_lattice(solution.problem):
         return (), reason
 
     def work() -> tuple[tuple[Parameter, ...], str]:

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from hwopt.catalog.schema import Quantity, Record
+from hwopt.catalog.schema import Record, StatedQuantity
 from hwopt.design.template_inputs import Input
 from hwopt.types import TIERS
 from hwopt.units import to_si
@@ -69,7 +69,7 @@ def range_of(each: Input, records: Mapping[str, Record]) -> InputRange:
     return InputRange(low, high, True, quantity.kind, source)
 
 
-def _end(each: Input, quantity: Quantity, end: float, shift: float) -> float:
+def _end(each: Input, quantity: StatedQuantity, end: float, shift: float) -> float:
     """One end of a range as the input has it: in proportion, or moved along with it by `shift` for each unit."""
     if shift or quantity.unit == "degC":
         return each.value + (shift or 1.0) * (to_si(end, quantity.unit) - quantity.si)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hwopt import escape
-from hwopt.arguments import file_bytes
 from hwopt.calibration.measured.columns import PROSE, MeasuredRow, MeasuredRun, MeasuredService, columns_of, essential
 from hwopt.errors import UserError, suggest
+from hwopt.validation import file_bytes
 
 
 @dataclass(frozen=True)

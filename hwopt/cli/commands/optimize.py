@@ -55,9 +55,9 @@ def run(options: argparse.Namespace) -> int:
     objective = asked_objective(options)
     check_choices(options)
     _check_together(options)
-    from hwopt.design.portfolio import listed
+    from hwopt.design.portfolio import portfolio_of
 
-    if listed(objective) is not None:
+    if portfolio_of(objective) is not None:
         return _run_list(options, objective)
     path = page_path(options)
     _check_export(options, objective)

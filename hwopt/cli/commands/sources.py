@@ -35,10 +35,10 @@ def catalog(options: argparse.Namespace) -> int:
 
 def sources(options: argparse.Namespace) -> int:
     """The references behind exactly the numbers of a question."""
-    from hwopt.design.portfolio import listed
+    from hwopt.design.portfolio import portfolio_of
 
     objective = asked_objective(options)
-    problem = listed(objective) or objective.problem()
+    problem = portfolio_of(objective) or objective.problem()
     show(
         options,
         lambda: {"question": problem.question, "sources": list(problem.sources)},

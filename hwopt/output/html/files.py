@@ -7,9 +7,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from hwopt.arguments import path_of
+from hwopt.cleanup import removed_on_exit
 from hwopt.errors import UserError
-from hwopt.leftovers import removed_behind
+from hwopt.validation import path_of
 
 _LONG_S = 3600.0
 
@@ -51,7 +51,7 @@ def _beside(path: Path, what: str) -> Iterator[Path]:
     """A file of this process's own in the same folder, so that the last step is a rename; it does not stay."""
     beside = path.with_name(f".{path.name[:50]}.{os.getpid()}.partial")
     try:
-        with removed_behind(beside.unlink):
+        with removed_on_exit(beside.unlink):
             yield beside
     except OSError as failure:
         raise UserError(f"{what}: cannot be written ({failure.strerror or failure})") from None

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 
 from hwopt.catalog import Record
-from hwopt.design.design import Design, completed, kinds_of_chips, serving_part, training_part
+from hwopt.design.design import Design, kinds_of_chips, serving_part, training_part, with_derived_parts
 from hwopt.hardware.cluster import Cluster
 from hwopt.model.facility.bill import bill_lines
 from hwopt.output.text.layout import heading
@@ -107,7 +107,7 @@ def _(workload: Service, design: Design) -> list[tuple[str, Design]]:
 
 @_machines.register
 def _(workload: TrainServe, design: Design) -> list[tuple[str, Design]]:
-    training, serving = training_part(design), completed(serving_part(design)._replace(project=None))
+    training, serving = training_part(design), with_derived_parts(serving_part(design)._replace(project=None))
     return [("training: ", training), ("serving: ", serving)]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from hwopt import catalog, escape
-from hwopt.catalog.schema import Quantity, Record
+from hwopt.catalog.schema import Record, StatedQuantity
 from hwopt.errors import UserError, suggest
 from hwopt.quantity import quantities
 from hwopt.units import pretty
@@ -53,7 +53,7 @@ def entry(record: Record) -> tuple[dict[str, Any], str]:
     return document, "\n".join(lines)
 
 
-def stated_words(name: str, q: Quantity) -> str:
+def stated_words(name: str, q: StatedQuantity) -> str:
     """A number as its file states it: a year without a comma, a ratio or a count without a unit."""
     return (
         f"{q.value:.0f}" if name == "year" else f"{pretty(q.value, '', 6)} {q.unit if q.unit != '1' else ''}".rstrip()
@@ -92,7 +92,7 @@ def shape(path: str) -> tuple[dict[str, Any], str]:
     return {"file": path, "shape": shape, **counts, **said}, "\n".join(lines)
 
 
-def _quantity(q: Quantity, source: str) -> dict[str, Any]:
+def _quantity(q: StatedQuantity, source: str) -> dict[str, Any]:
     """What is known of a number."""
     said = {
         "value": q.value,

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from hwopt import processes
+from hwopt import workers
 from hwopt.solver.gp.tape import Tape
 
 BLOCK = 256
@@ -134,8 +134,8 @@ class Replay:
         **Returns:** outputs (output, node), truth values as 1 and 0; and at which nodes (node,) what the recording takes for
         granted is known to hold.
         """
-        parts = np.array_split(inputs, processes.parts_of(inputs.shape[1], LEAST), axis=1)
-        done = processes.in_parts(Replay._run, self, [(each, whole) for each in parts])
+        parts = np.array_split(inputs, workers.chunks_of(inputs.shape[1], LEAST), axis=1)
+        done = workers.map_chunks(Replay._run, self, [(each, whole) for each in parts])
         results, holds = zip(*done, strict=True)
         return np.concatenate(results, axis=1), np.concatenate(holds)
 

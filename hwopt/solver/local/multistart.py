@@ -15,8 +15,8 @@ import optax
 from scipy.stats import qmc
 from tqdm.auto import tqdm
 
-from hwopt.design.exact import Exact, ExactModel, logarithms
-from hwopt.design.lattices import lattice_of, without_lattice
+from hwopt.design.exact import ExactModel, ExactValues, logarithms
+from hwopt.design.lattices import lattice_of, reason_without_lattice
 from hwopt.design.problem import Problem, evaluate
 from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.solver.deadline import Deadline, by_deadline
@@ -166,7 +166,7 @@ class _Relaxed:
     def cut_short(self) -> Solution:
         """The best of a first look: nothing better is known in time."""
         y, exact = sampled_start(self.problem, self.model, self.own)
-        if exact.violation > FEASIBILITY_TOLERANCE and not without_lattice(self.problem):
+        if exact.violation > FEASIBILITY_TOLERANCE and not reason_without_lattice(self.problem):
             lattice = lattice_of(self.problem)
             best = heuristic_solution(
                 SearchProblem(self.problem, lattice, self.model, self.deadline, options=self.options)
@@ -179,7 +179,7 @@ class _Relaxed:
         return self.solution(y, none, None, exact, scope, math.nan, feasible, text)
 
     def solution(
-        self, y: np.ndarray, multipliers: np.ndarray, relaxed_multipliers: np.ndarray | None, exact: Exact, scope: str,
+        self, y: np.ndarray, multipliers: np.ndarray, relaxed_multipliers: np.ndarray | None, exact: ExactValues, scope: str,
         residual: float, feasible: bool, infeasibility: str,
     ) -> Solution:  # fmt: skip
         proof = Certificate(residual, float(max(0.0, exact.violation)), f"local: {scope}{self.why}")

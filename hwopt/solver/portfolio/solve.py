@@ -13,8 +13,8 @@ from tqdm.auto import tqdm
 
 from hwopt.design.choices import refuse_strange
 from hwopt.design.exact import ExactModel
-from hwopt.design.lattices import lattice_of, without_lattice
-from hwopt.design.portfolio import CONTINUOUS, Portfolio, listed, parts_of
+from hwopt.design.lattices import lattice_of, reason_without_lattice
+from hwopt.design.portfolio import CONTINUOUS, Portfolio, parts_of, portfolio_of
 from hwopt.errors import UserError
 from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.solver.deadline import Deadline, by_deadline
@@ -70,7 +70,7 @@ def choice_rows(
     """
 
     def state(asked: Any) -> Portfolio:
-        portfolio = listed(asked)
+        portfolio = portfolio_of(asked)
         assert portfolio is not None
         return portfolio.frozen(freeze).narrowed(bounds)
 
@@ -100,7 +100,7 @@ def certified_portfolio(
     portfolios = {i: row.question for i, row in enumerate(rows) if row.question is not None}
     for portfolio in portfolios.values():
         for each in portfolio.members:
-            if why := without_lattice(each.problem):
+            if why := reason_without_lattice(each.problem):
                 raise UserError(f"portfolio: member '{each.name}' cannot be proved: {why}")
     families = families_of(portfolios, options)
     together = next(iter(portfolios.values())).budgets

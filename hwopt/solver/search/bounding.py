@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hwopt import processes
+from hwopt import workers
 from hwopt.integers.boxes import Boxes
 from hwopt.solver.gp import certificate
 from hwopt.solver.gp.canonical import ConvexProgram
@@ -70,13 +70,13 @@ def solve_nodes(
     lower, slopes = np.full(len(holds), np.inf), np.zeros_like(numbers.lower)
     left = np.flatnonzero(holds)
     device = choose_device(structure, len(left), options.interior_point.accelerator)
-    count = processes.parts_of(len(left), options.tree.parallel_nodes) if device is None else 1
+    count = workers.chunks_of(len(left), options.tree.parallel_nodes) if device is None else 1
     # Interleaved: boxes beside each other take alike many iterations.
     parts = [left[first::count] for first in range(count) if len(left)]
     given = [
         (numbers.take(rows), goal[rows], enough[rows], tolerance, device, options.interior_point) for rows in parts
     ]
-    for rows, (found, bound, slope) in zip(parts, processes.in_parts(_proved, structure, given), strict=True):
+    for rows, (found, bound, slope) in zip(parts, workers.map_chunks(_proved, structure, given), strict=True):
         answers.put(rows, found)
         lower[rows], slopes[rows] = bound + programme.constant[rows], slope
     return BoundedNodes(programme, answers, lower, slopes)

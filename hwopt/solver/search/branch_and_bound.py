@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hwopt import processes
+from hwopt import workers
 from hwopt.design.exact import ExactModel
 from hwopt.integers.boxes import Boxes, joined_boxes
 from hwopt.solver.deadline import Deadline
@@ -109,7 +109,7 @@ def rounds(
 
     **Arguments:** `looks`: whether evolutions run before the first bounds and right after them; `nearby`: see `search`.
     """
-    processes.wake(bounding.__name__)
+    workers.start_workers(bounding.__name__)
     result, lattice = work.result, work.lattice
     tree, heuristic = work.tree, work.options.heuristic
     evolution: EvolutionarySearch | None = None

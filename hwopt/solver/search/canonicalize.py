@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jax.extend import core
 
-from hwopt.design.problem import Form, Problem, own_margins, put
+from hwopt.design.problem import Problem, ProblemForm, own_margins, set_variables
 from hwopt.integers.system import System
 from hwopt.model.estimate import Lifted, lifted_estimate
 from hwopt.solver.gp import monotone_cuts
@@ -46,12 +46,12 @@ _LEARNING = "learning"
 class _Outputs:
     """A form's outputs by name: objective, budgets over their limits, margins as logarithms not above 0."""
 
-    form: Form
+    form: ProblemForm
     tree: Any  # structure of the template
     shapes: tuple[tuple[int, ...], ...]  # of its leaves
 
     def __call__(self, leaves: list, values: dict, lifted: Lifted, limits: list) -> OrderedDict[str, Any]:
-        design = put(
+        design = set_variables(
             self.form, jax.tree.unflatten(self.tree, leaves), [values[name] for name, _, _ in self.form.places]
         )
         report, state = lifted_estimate(*design.inputs, lifted)
@@ -71,7 +71,7 @@ class _Outputs:
 
 
 @cache
-def _general(form: Form, tree: Any, shapes: tuple) -> TracedFunction:
+def _general(form: ProblemForm, tree: Any, shapes: tuple) -> TracedFunction:
     """The outputs of a form as scalar operations, of the template's leaves, variables, lifted ones and limits."""
     outputs = _Outputs(form, tree, shapes)
     return cached_trace(outputs, *outputs.inputs, key=(form, jax.tree.unflatten(tree, shapes)))
@@ -79,7 +79,7 @@ def _general(form: Form, tree: Any, shapes: tuple) -> TracedFunction:
 
 @lru_cache(maxsize=32)
 def _line(
-    form: Form, tree: Any, shapes: tuple, numbers: bytes, varied: tuple[int, ...], learns: bool
+    form: ProblemForm, tree: Any, shapes: tuple, numbers: bytes, varied: tuple[int, ...], learns: bool
 ) -> tuple[ScalarProgram, list[str]]:
     """The same for one machine, whose leaves are constants but for the numbers at `varied`, and the names of the outputs."""
     constants: list[float | None] = list(np.frombuffer(numbers, np.float64))
@@ -98,7 +98,7 @@ _FREE = -1
 
 
 @cache
-def exponent_places(form: Form, tree: Any, shapes: tuple) -> tuple[int, ...]:
+def exponent_places(form: ProblemForm, tree: Any, shapes: tuple) -> tuple[int, ...]:
     """Places of a template's numbers (`flat_numbers`) that the exponent of something free follows from: machines that differ in
     one of them have programmes of different forms.
     """
@@ -121,7 +121,7 @@ def _needed(outputs: Iterable[str], learns: bool) -> list[str]:
 
 
 @cache
-def _jaxpr(form: Form, tree: Any, shapes: tuple) -> tuple[core.ClosedJaxpr, list[str]]:
+def _jaxpr(form: ProblemForm, tree: Any, shapes: tuple) -> tuple[core.ClosedJaxpr, list[str]]:
     """The same as a jaxpr, and the names of all outputs."""
     outputs = _Outputs(form, tree, shapes)
     with jax.enable_x64(True):

@@ -13,7 +13,7 @@ from tqdm.auto import tqdm
 
 from hwopt.design.choices import Combination, combinations, refuse_strange
 from hwopt.design.exact import ExactModel
-from hwopt.design.lattices import lattice_of, without_lattice
+from hwopt.design.lattices import lattice_of, reason_without_lattice
 from hwopt.design.problem import Problem
 from hwopt.errors import UserError
 from hwopt.integers.system import Integer, Role, System
@@ -68,7 +68,7 @@ def choice_states(
 
     asked = stated(objective, choices, state)
     for each in asked:
-        if each.question is not None and (why := without_lattice(each.question)):
+        if each.question is not None and (why := reason_without_lattice(each.question)):
             name = Combination(each.chosen, objective).name
             raise UserError(f"choices: {name} cannot be proved beside others: {why}; ask about it alone")
     refuse_strange([(each.chosen, each.refused) for each in asked], choices)

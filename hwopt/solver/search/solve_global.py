@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from tqdm.auto import tqdm
 
-from hwopt.design.exact import Exact, ExactModel, logarithms
+from hwopt.design.exact import ExactModel, ExactValues, logarithms
 from hwopt.design.lattices import lattice_of, scope_of
 from hwopt.design.problem import Problem
 from hwopt.integers.boxes import Boxes
@@ -97,7 +97,7 @@ class SearchProblem:
     like: NodeRelaxations | None = None
     options: SearchOptions = SEARCH
 
-    def exact(self, y: np.ndarray) -> Exact:
+    def exact(self, y: np.ndarray) -> ExactValues:
         return self.model.at(y[None]).one(0)
 
     @cached_property
@@ -138,7 +138,7 @@ class BestDesign:
     """The best design of a lattice point, by its programme and by the exact model."""
 
     y: np.ndarray
-    exact: Exact
+    exact: ExactValues
     multipliers: np.ndarray  # of the budgets
     kkt_residual: float
     objective: float  # by the programme, logarithmic
@@ -182,7 +182,7 @@ def best_design(question: SearchProblem, problem: Problem, point: np.ndarray) ->
     )
 
 
-def _multipliers(problem: Problem, programme: ConvexProgram, answers: BatchResult, exact: Exact) -> np.ndarray:
+def _multipliers(problem: Problem, programme: ConvexProgram, answers: BatchResult, exact: ExactValues) -> np.ndarray:
     """Of the budgets, with the plan of the design. Not a number of a percentile that is near its limit: programmes know it by its
     range, not by how it moves.
     """

@@ -17,7 +17,7 @@ import pytest
 import zarr
 
 import hwopt
-from hwopt import processes
+from hwopt import workers
 from hwopt.cli import app
 from hwopt.errors import UserError
 from hwopt.output.figures.style import figure
@@ -42,7 +42,7 @@ ESTIMATE = [
 
 MODULES = (
     "pickle", "json", "numpy/__init__", "jax/__init__", "jaxlib/__init__", "scipy/__init__", "equinox", "hwopt/__init__",
-    "hwopt/processes", "hwopt/cli/__init__", "objectives/__init__", "objectives/train_cost", "sitecustomize", "usercustomize",
+    "hwopt/workers", "hwopt/cli/__init__", "objectives/__init__", "objectives/train_cost", "sitecustomize", "usercustomize",
     "conftest", "evil", "jax_plugins/evil/__init__", "encodings/__init__", "site", "os", "runpy", "typing",
 )  # fmt: skip
 
@@ -111,9 +111,9 @@ def product(kept: float, number: float) -> tuple[float, list[str]]:
 @pytest.fixture
 def pool(monkeypatch):
     """One helper at most."""
-    monkeypatch.setenv(processes.VARIABLE, "2")
-    made = processes._Helpers()
-    monkeypatch.setattr(processes, "_HELPERS", made)
+    monkeypatch.setenv(workers.VARIABLE, "2")
+    made = workers._Helpers()
+    monkeypatch.setattr(workers, "_HELPERS", made)
     yield made
     made.close()
 
@@ -123,7 +123,7 @@ class Kept(float):
 
 
 def both() -> list:
-    return processes.in_parts(product, Kept(10.0), [(2.0,), (3.0,)])
+    return workers.map_chunks(product, Kept(10.0), [(2.0,), (3.0,)])
 
 
 def waits(condition) -> None:
@@ -155,7 +155,7 @@ def test_a_worker_imports_from_the_current_folder_where_the_package_lies_there(m
     monkeypatch.chdir(ROOT)
     for path in (["", *sys.path], [each for each in sys.path if Path(each).resolve() != ROOT]):
         monkeypatch.setattr(sys, "path", path)
-        assert str(ROOT) in processes._import_path()
+        assert str(ROOT) in workers._import_path()
 
 
 def test_a_worker_of_other_sources_gets_no_work(pool, tmp_path, monkeypatch):
@@ -163,8 +163,8 @@ def test_a_worker_of_other_sources_gets_no_work(pool, tmp_path, monkeypatch):
     for name in ("__init__", "processes", "own_sources"):
         (tmp_path / "hwopt").mkdir(exist_ok=True)
         (tmp_path / "hwopt" / f"{name}.py").write_bytes((ROOT / "hwopt" / f"{name}.py").read_bytes())
-    known = processes._import_path()
-    monkeypatch.setattr(processes, "_import_path", lambda: [str(tmp_path), *known])
+    known = workers._import_path()
+    monkeypatch.setattr(workers, "_import_path", lambda: [str(tmp_path), *known])
     pool.wake([])
     (helper,) = pool._helpers
     waits(lambda: helper._process.poll() is not None)
@@ -294,7 +294,7 @@ def test_no_module_executes_what_it_reads():
         for package in ("hwopt", "objectives")
         for path in sorted((ROOT / package).rglob("*.py"))
     }
-    assert {path: calls for path, calls in found.items() if calls} == {"hwopt/processes.py": ["pickle.load"] * 2}
+    assert {path: calls for path, calls in found.items() if calls} == {"hwopt/workers.py": ["pickle.load"] * 2}
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ from hwopt.sweep.attributes import flags
 from hwopt.sweep.specification import SweepCase
 from tests.names import PIECES, names
 from tests.tiers import turn
-from tests.unit.report.test_launch import CASES, report
+from tests.unit.output.test_launch import CASES, report
 from tests.unit.test_escape import TagReader
 
 SOME = names(60)
@@ -201,7 +201,7 @@ def test_what_a_signal_says_prints(monkeypatch):
     monkeypatch.setattr(output, "behind", f": kept in {HOSTILE}")
     monkeypatch.setattr(app.os, "write", lambda number, words: said.append(words.decode()))
     monkeypatch.setattr(app.os, "isatty", lambda number: False)
-    monkeypatch.setattr(app.leftovers, "remove_all", lambda: None)
+    monkeypatch.setattr(app.cleanup, "remove_all", lambda: None)
 
     def ended(code):
         codes.append(code)

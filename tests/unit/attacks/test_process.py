@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import hwopt
-from hwopt import leftovers
+from hwopt import cleanup
 from hwopt.cli import app
 from hwopt.errors import UserError
 from hwopt.output.html import files
@@ -107,18 +107,18 @@ def test_a_lock_is_not_left_wherever_the_sweep_is_stopped(module, name, tmp_path
     def stopped(*arguments):
         real(*arguments)
         monkeypatch.setattr(module, name, real)
-        leftovers.remove_all()
+        cleanup.remove_all()
         assert not hidden(tmp_path)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(leftovers, "_ENDING", threading.Event())
+    monkeypatch.setattr(cleanup, "_ENDING", threading.Event())
     monkeypatch.setattr(module, name, stopped)
     with pytest.raises(KeyboardInterrupt), exclusive(tmp_path / "store"):
         pass
 
 
 def test_a_lock_of_another_is_left(tmp_path, monkeypatch):
-    monkeypatch.setattr(leftovers, "_ENDING", threading.Event())
+    monkeypatch.setattr(cleanup, "_ENDING", threading.Event())
     with exclusive(tmp_path / "store"):
         path = tmp_path / ".store.lock"
         with pytest.raises(UserError, match="another process is writing"), exclusive(tmp_path / "store"):
@@ -149,14 +149,14 @@ def test_what_a_killed_process_left_is_swept_up_by_the_next(tmp_path):
 
 
 def test_leftovers_go_however_their_owner_ends(tmp_path, monkeypatch):
-    monkeypatch.setattr(leftovers, "_ENDING", threading.Event())
+    monkeypatch.setattr(cleanup, "_ENDING", threading.Event())
     paths = [tmp_path / name for name in "abc"]
-    with pytest.raises(ZeroDivisionError), leftovers.removed_behind(paths[0].unlink):
+    with pytest.raises(ZeroDivisionError), cleanup.removed_on_exit(paths[0].unlink):
         paths[0].touch()
         raise ZeroDivisionError
-    with leftovers.removed_behind(paths[1].unlink), leftovers.removed_behind(paths[2].unlink):
+    with cleanup.removed_on_exit(paths[1].unlink), cleanup.removed_on_exit(paths[2].unlink):
         paths[1].touch()
-        leftovers.remove_all()  # what a signal does; the third was never made
+        cleanup.remove_all()  # what a signal does; the third was never made
     assert not list(tmp_path.iterdir())
 
 

@@ -6,7 +6,7 @@ import pytest
 import hwopt
 from hwopt import catalog
 from hwopt.design.lattices import lattice_of
-from hwopt.design.problem import put
+from hwopt.design.problem import set_variables
 from hwopt.errors import UserError
 from hwopt.integers.enumeration import enumerate_points
 from hwopt.model.estimate import estimate
@@ -74,7 +74,7 @@ def test_a_chip_in_its_own_parts_is_the_chip_that_is_sold(chip):
     for each in problem.variables:
         own = float(each.place.get(problem.template))
         values.append(own)
-    built = put(problem.form, problem.template, values).cluster
+    built = set_variables(problem.form, problem.template, values).cluster
     for field in ("hbm_bandwidth_bytes_per_s", "hbm_capacity_bytes"):
         assert float(getattr(built.chip, field)) == pytest.approx(float(getattr(before.chip, field)))
     np.testing.assert_allclose(built.network.bandwidth_bytes_per_s, before.network.bandwidth_bytes_per_s, rtol=1e-6)

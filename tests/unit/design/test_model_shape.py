@@ -7,7 +7,7 @@ import pytest
 
 import hwopt
 from hwopt import catalog
-from hwopt.design.lattices import lattice_of, without_lattice
+from hwopt.design.lattices import lattice_of, reason_without_lattice
 from hwopt.design.model_shape import ASPECTS, width
 from hwopt.design.variables import KNOWN
 
@@ -36,7 +36,7 @@ def test_keys_and_values_grow_with_the_width_where_every_head_has_its_own():
 def test_width_and_layers_are_coordinates_whose_heads_are_shared_out_evenly():
     problem = hwopt.objective("loss_under_budget").problem()
     lattice = lattice_of(problem)
-    assert without_lattice(problem) == "" and {"layers", "width_steps"} <= set(lattice.names)
+    assert reason_without_lattice(problem) == "" and {"layers", "width_steps"} <= set(lattice.names)
     point = np.array([each.ends[0] for each in lattice.coordinates], np.int64)
     point[lattice.at["width_steps"]], point[lattice.at["layers"]] = 3, 48
     assert lattice.design(point)["hidden"] == 6144  # 48 heads

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from hwopt.design.exact import Exact, ExactModel, logarithms
+from hwopt.design.exact import ExactModel, ExactValues, logarithms
 from hwopt.design.lattices import lattice_of
 from hwopt.design.problem import Problem
 from hwopt.integers.relations import SLIP, Columns
@@ -16,7 +16,7 @@ from hwopt.solver.options import SEARCH, LocalOptions
 
 def sampled_start(
     problem: Problem, model: ExactModel, options: LocalOptions = SEARCH.local
-) -> tuple[np.ndarray, Exact]:
+) -> tuple[np.ndarray, ExactValues]:
     """The best of a few thousand designs spread over the box, the least violated where none holds; without a compiler.
 
     **Returns:** its variables in logarithms, and what the exact model says of it.
