@@ -149,8 +149,8 @@ def deploy(
 ) -> DeployAnswer:
     """Whether to build a hall, rebuild one, rent space or rent the machine.
 
-    Own machines are at work `occupancy` of the time and cost what `hwopt.model.facility.cost` says; rent is paid while work is done. Costs
-    are compared at equal useful work, and over `years` from the order with rent until the own machine is ready.
+    Own machines are at work `occupancy` of the time and cost what `hwopt.model.facility.cost` says; rent is paid while work is
+    done. Costs are compared at equal useful work, and over `years` from the order with rent until the own machine is ready.
 
     **Arguments:** `chip` of the catalogue or a file, and how many; the `market`: an entry of `deployments`, a file, or numbers,
     which have no ranges then; whether there is a `hall` of air with enough power, which costs what makes it fit for the machine;

@@ -74,9 +74,9 @@ def optimize(
     """The best design for a question, in whole units that can be bought.
 
     **Certified** (default): the model is read as convex programmes over boxes of integer designs, which are bounded,
-    split and discarded until the best design is proved (`hwopt.solver.search.solve_global`). Questions that have no such form, because
-    they branch on other integers or hold terms that are no geometric programme, are solved locally over continuous hardware, and
-    say so. Its budgets hold with the numbers as stated: `hwopt.confident` asks that they do with a probability.
+    split and discarded until the best design is proved (`hwopt.solver.search.solve_global`). Questions that have no such form,
+    because they branch on other integers or hold terms that are no geometric programme, are solved locally over continuous
+    hardware, and say so. Its budgets hold with the numbers as stated: `hwopt.confident` asks that they do with a probability.
 
     **Relaxed:** the same over continuous hardware: fractions of a stack, a lane, a NIC. Elasticities refer to it.
 

@@ -35,7 +35,8 @@ def pilot_strata(
 ) -> Strata:
     """The boxes in which a question's good designs were found, from the whole cube to the best of them.
 
-    **Arguments:** `evaluator` of a `StratifiedSobol` sampler; `reduction` that ranks; `integers`: coordinates that are opened together;
+    **Arguments:** `evaluator` of a `StratifiedSobol` sampler; `reduction` that ranks; `integers`: coordinates that are opened
+    together;
     `starts`: ends of boxes that are known to hold good designs; `options`: points, rounds and tolerances.
     """
     pilot = _Pilot(evaluator, reduction, seed, frozenset(integers), options)

@@ -40,7 +40,8 @@ def confident(
     """The best design whose budgets all hold with a probability, the numbers behind them being off as `causes` says.
 
     Limits are tightened until draws of the exact model satisfy all budgets together, and the answer is proved for these limits
-    (`hwopt.analysis.chance_constraints.search.solve_chance_constrained`). Of `choices` the best is answered (`best_confident_choice`).
+    (`hwopt.analysis.chance_constraints.search.solve_chance_constrained`). Of `choices` the best is answered
+    (`best_confident_choice`).
 
     **Arguments:** `confidence` from a half to below 1; `seed` of the `draws`; `regime`, "certified" or "relaxed", and the
     rest as of `optimize`.

@@ -78,8 +78,8 @@ def check(blueprint: str | Path | Mapping[str, object]) -> Check:
     """Whether a stated machine and plan can be, line by line.
 
     Arithmetic of what is stated first, then the model: by the stated plan, or the best one. A line fails where it lies outside of
-    what four in five measured runs show (`calibration.intervals`), or of the leeway that its numbers are stated with. Its repairs are
-    single stated numbers that the same calculation would let stand.
+    what four in five measured runs show (`calibration.intervals`), or of the leeway that its numbers are stated with. Its
+    repairs are single stated numbers that the same calculation would let stand.
 
     **Arguments:** `blueprint`: a name of `hwopt catalog blueprints`, the path of a `.toml` of the same form, or a dictionary of
     it: `{"workload": "llama3.1-405b", "chip": "h100-sxm", "chips": 16384, "time": "54d"}`.

@@ -229,8 +229,8 @@ def fastest_pipeline(
 ) -> tuple[tuple[int, ...], FleetPipeline] | None:
     """The fastest pipeline over groups of chips.
 
-    All `pipeline_candidates` are ranked by a step in fractions of layers; those with the least that hold the model have their layers
-    shared out, and the whole model evaluates them.
+    All `pipeline_candidates` are ranked by a step in fractions of layers; those with the least that hold the model have their
+    layers shared out, and the whole model evaluates them.
 
     **Returns:** the order of groups and the plan in that order, the one with most room where none holds the model; None where
     there is none.

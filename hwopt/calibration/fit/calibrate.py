@@ -49,9 +49,9 @@ def calibrate(
     time_bias}, "moved": [{constant, scope, shift, sd}], "learned", "next", "notes", "operation", "warnings", "out"}`. Errors are
     over cells, as in `validate`; `held_out` leaves one source out after the other, or one cell where there is one source, or some
     configurations where there is one cell, and is None for fewer than `FEWEST_HELD_OUT` runs and for one configuration.
-    `posterior_summary` is what `hwopt.calibration.fit.posterior_summary` says, `next` what `next_measurement` does; `notes` are on rows that
-    were used all the same; `operation` of the runs, `benchmark` where a row does not state it, None for a mixture; `warnings`
-    say where the calibration makes predictions worse.
+    `posterior_summary` is what `hwopt.calibration.fit.posterior_summary` says, `next` what `next_measurement` does; `notes` are
+    on rows that were used all the same; `operation` of the runs, `benchmark` where a row does not state it, None for a mixture;
+    `warnings` say where the calibration makes predictions worse.
 
     **Raises:** `UserError` for a bad file, an unknown constant, fewer than `FEWEST` runs with a measured time, a value in another
     unit by its size, and, before anything is fitted, for an `out` that cannot be written.

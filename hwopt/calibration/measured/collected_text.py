@@ -1,7 +1,7 @@
 """Columns of measured runs out of prose: the only place where words of sources, notes and names are searched.
 
-`python -m hwopt.calibration.measured.collected_text IN.csv OUT.csv` writes into a table the columns that it lacks, as its own text tells
-them; `hwopt validate` does the same in memory. A table that has the columns is taken at its word: nothing is searched.
+`python -m hwopt.calibration.measured.collected_text IN.csv OUT.csv` writes into a table the columns that it lacks, as its own
+text tells them; `hwopt validate` does the same in memory. A table that has the columns is taken at its word: nothing is searched.
 """
 
 import csv

@@ -1,9 +1,9 @@
 """The columns of measured runs, declared once: what a cell says, its unit, what it may hold, what a blank is taken for; and
 what can be measured.
 
-`python -m hwopt.calibration.measured.columns` prints them. The reader, its errors, the list of essential columns and the documentation
-follow from the declaration. Columns marked `inferred` are what `hwopt.calibration.measured.collected_text` reads out of prose where a
-table lacks them; a table that states them is read as it stands.
+`python -m hwopt.calibration.measured.columns` prints them. The reader, its errors, the list of essential columns and the
+documentation follow from the declaration. Columns marked `inferred` are what `hwopt.calibration.measured.collected_text` reads
+out of prose where a table lacks them; a table that states them is read as it stands.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Rules that infer cells from the text of collected rows: regular expressions, matched against lower-case text.
 
-The first rule of a column that matches wins. Words that the text denies (`hwopt.calibration.measured.negation`) do not match; a rule may state
-the cell that their denial implies.
+The first rule of a column that matches wins. Words that the text denies (`hwopt.calibration.measured.negation`) do not match; a
+rule may state the cell that their denial implies.
 """
 
 from itertools import starmap

@@ -8,7 +8,8 @@ def screen(result: dict) -> str:
     """
     s = result["summary"]
     spread, coverage, inferred = s["release_spread"], s["interval_coverage"], s["inferred"]
-    origin = f"{len(inferred)} inferred from the file's text; python -m hwopt.calibration.measured.collected_text writes them into it"
+    command = "python -m hwopt.calibration.measured.collected_text"
+    origin = f"{len(inferred)} inferred from the file's text; {command} writes them into it"
     held = "none: these constants were not calibrated, or not to such models"
     if coverage is not None:
         held = f"{100 * coverage:.0f} % of measured values inside, meant to be 80"

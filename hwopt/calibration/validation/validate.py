@@ -88,8 +88,8 @@ def validate(path: str | Path, *, constants: str | Path = catalog.CALIBRATED, pr
     recomputation, number format, sharding and software are integrated over, all else is filled with its stack's habit.
     `spread` is the standard deviation, in the logarithm, that this leaves; intervals hold it.
 
-    **Arguments:** `path` of a CSV with at least the essential columns of `hwopt.calibration.measured.columns`, which documents all of
-    them; the header tells training runs from services; a degree (tp, pp, ...) whose column is missing is 1. `constants`: a
+    **Arguments:** `path` of a CSV with at least the essential columns of `hwopt.calibration.measured.columns`, which documents
+    all of them; the header tells training runs from services; a degree (tp, pp, ...) whose column is missing is 1. `constants`: a
     mode, or a file of `hwopt calibrate`. Calibrated ones are held out: rows whose source was fitted are predicted by a fit
     without it. Services take the chips' fitted constants; no serving run was fitted. `progress`: show a bar on standard
     error.

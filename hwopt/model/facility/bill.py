@@ -1,7 +1,7 @@
 """What a cluster is bought in: how many of each part, what each costs, and what it draws at full load.
 
-Every price and every watt of `hwopt.model.facility.cost` and `hwopt.model.facility.power` stands in one line, so that the sums are capital and peak
-power at the meter.
+Every price and every watt of `hwopt.model.facility.cost` and `hwopt.model.facility.power` stands in one line, so that the sums
+are capital and peak power at the meter.
 """
 
 from typing import NamedTuple

@@ -81,8 +81,8 @@ def _first_beside(level: float, maximum: Maximum, *numbers: Scalar) -> Scalar:
 
 
 def _first_apart(level: float, maximum: Maximum, *numbers: Scalar) -> Scalar:
-    """First token where prompts have chips of their own, but for moving keys and values: of a `_StreamGroup`, `Requests`, and `_Prompts`
-    but for their rate, which is the group's.
+    """First token where prompts have chips of their own, but for moving keys and values: of a `_StreamGroup`, `Requests`, and
+    `_Prompts` but for their rate, which is the group's.
     """
     group, requests = _StreamGroup(*numbers[:7]), queueing.Requests(*numbers[7:11])
     prompts = _Prompts(group.rate, *numbers[11:])

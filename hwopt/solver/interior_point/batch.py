@@ -151,8 +151,8 @@ def _worked_roughly(
 
 
 def _in_slots(
-    frame: SparsityFrame, given: ProblemData, waiting: np.ndarray, begun: Callable[[np.ndarray], Iterate], tolerance: float, slots: int,
-    iterations: int, options: InteriorPointOptions,
+    frame: SparsityFrame, given: ProblemData, waiting: np.ndarray, begun: Callable[[np.ndarray], Iterate], tolerance: float,
+    slots: int, iterations: int, options: InteriorPointOptions,
 ) -> Iterator[tuple[np.ndarray, np.ndarray, Iterate]]:  # fmt: skip
     """Programmes that are done with, or after so many iterations: numbers, status and states.
 

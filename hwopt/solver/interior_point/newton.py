@@ -13,7 +13,8 @@ tangent bound of `hwopt.solver.gp.certificate` on the gradient that is there any
 no feasible point at all, is known at once.
 
 Every array is made anew, nothing is written in place but what `factors` may: the same code runs on NumPy's arrays and, traced,
-on those of a device. What differs between them is in the frame: `hwopt.solver.interior_point.sparsity` and `hwopt.solver.interior_point.device_loop`.
+on those of a device. What differs between them is in the frame: `hwopt.solver.interior_point.sparsity` and
+`hwopt.solver.interior_point.device_loop`.
 
 **Source:** Mehrotra, SIAM J. Optim. 2 (1992) 575; Wright, Primal-Dual Interior-Point Methods (1997); Boyd and Vandenberghe,
 Convex Optimization (2004), 11.7.

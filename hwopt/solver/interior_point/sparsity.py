@@ -19,7 +19,8 @@ stays bounded where there is no feasible point."""
 
 
 class SparsityFrame:
-    """Exponents, sums and the pattern of the Newton matrix of a structure, as `hwopt.solver.interior_point.newton` multiplies by them.
+    """Exponents, sums and the pattern of the Newton matrix of a structure, as `hwopt.solver.interior_point.newton` multiplies by
+    them.
 
     Groups are ordered log-sum-exps first, then those with targets; terms by groups; variables by elimination.
     """

@@ -56,8 +56,8 @@ def fixed_integer_program(
 ) -> tuple[ConvexProgram, np.ndarray]:
     """The programme of one integer design at each of the templates, and where the constraints that are numbers hold.
 
-    **Arguments:** `near`: boxes of variables inside the question's; `rows_of`: `Condensation` of the programmes that touch the model in
-    the middle of these boxes, in place of those that bound it.
+    **Arguments:** `near`: boxes of variables inside the question's; `rows_of`: `Condensation` of the programmes that touch the
+    model in the middle of these boxes, in place of those that bound it.
 
     **Raises:** `NoDerivative` where the model cannot be read.
     """

@@ -83,9 +83,10 @@ WORDS = {"validate": RUNS, "calibrate": RUNS, "check": "llama3.1-405b", "catalog
 """The positional argument of a command."""
 
 WORK_DONE = (
-    "hwopt.solver.search.solve_global:solve_global", "hwopt.solver.search.categorical:certified_choice", "hwopt.solver.portfolio.solve:certified_portfolio",
-    "hwopt.solver.local.multistart:optimize_relaxed", "hwopt.planning.plan_table:in_blocks", "hwopt.trace.cache:evaluate_rows_in_numpy",
-    "hwopt.trace.cache:cached_trace", "hwopt.calibration.validation.join:join", "hwopt.analysis.deploy:_machine",
+    "hwopt.solver.search.solve_global:solve_global", "hwopt.solver.search.categorical:certified_choice",
+    "hwopt.solver.portfolio.solve:certified_portfolio", "hwopt.solver.local.multistart:optimize_relaxed",
+    "hwopt.planning.plan_table:in_blocks", "hwopt.trace.cache:evaluate_rows_in_numpy", "hwopt.trace.cache:cached_trace",
+    "hwopt.calibration.validation.join:join", "hwopt.analysis.deploy:_machine",
 )  # fmt: skip
 """Where commands begin to compute."""
 
