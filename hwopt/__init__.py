@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from hwopt.solver.solution import Solution as Solution
     from hwopt.sweep import sweep as sweep
 
-__version__ = "0.2.0"
+from hwopt._version import __version__
 
 # Names, not import statements: nothing is imported before it is used, and no room can reach another through this one.
 _WHERE = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import jax
 
@@ -13,8 +13,21 @@ from hwopt.hardware.export_rule import Case, ExportRule
 from hwopt.model.chip import export_limits
 from hwopt.units import pretty
 
-if TYPE_CHECKING:
-    from objectives.machine import MachineQuestion
+
+class Question(Protocol):
+    """The fields of a question about a machine that an export rule reads."""
+
+    @property
+    def export_rule(self) -> str: ...
+    @property
+    def export_case(self) -> str: ...
+    @property
+    def chip(self) -> str: ...
+    @property
+    def design(self) -> str: ...
+    @property
+    def frees_links(self) -> bool: ...
+
 
 FIELDS = {
     "tpp": "tpp_budget",
@@ -40,7 +53,7 @@ def figures_of(chip: str) -> dict[str, float]:
     return figures
 
 
-def limits(question: MachineQuestion) -> dict[str, float]:
+def limits(question: Question) -> dict[str, float]:
     """Budgets by field that keep a question's chip outside its rule.
 
     **Raises:** `UserError` for an unknown rule or case, a chip as sold that the rule catches, and several cases none of them named.
@@ -70,7 +83,7 @@ def limits(question: MachineQuestion) -> dict[str, float]:
     return {FIELDS[name]: each.limit for name, each in way.items()}
 
 
-def left_open(question: MachineQuestion) -> dict[str, list[str]]:
+def left_open(question: Question) -> dict[str, list[str]]:
     """The case, with those that a chip may take, where a question's rule leaves several and none is named."""
     if not question.export_rule or question.export_case or not _chosen(question):
         return {}
@@ -78,12 +91,12 @@ def left_open(question: MachineQuestion) -> dict[str, list[str]]:
     return {CASE: list(ways)} if len(ways) > 1 else {}
 
 
-def _chosen(question: MachineQuestion) -> bool:
+def _chosen(question: Question) -> bool:
     """Whether any figure of a rule is the search's to choose."""
     return bool(question.design) or question.frees_links
 
 
-def _open_cases(question: MachineQuestion, rule: ExportRule) -> Mapping[str, Case]:
+def _open_cases(question: Question, rule: ExportRule) -> Mapping[str, Case]:
     """The cases that a question's chip may take: a drawn one all, one that is sold those that its figures hold."""
     if question.design:
         return rule.cases
@@ -94,7 +107,7 @@ def _open_cases(question: MachineQuestion, rule: ExportRule) -> Mapping[str, Cas
     return {name: case for name, case in rule.cases.items() if holds(case)}
 
 
-def _caught(question: MachineQuestion, rule: ExportRule) -> str:
+def _caught(question: Question, rule: ExportRule) -> str:
     """What a chip as it is sold has, and by which paragraphs it is caught."""
     figures = figures_of(question.chip)
     words = f"'{question.chip}' has TPP {figures['tpp']:,.0f}, {figures['density'] / 1e6:.2f} of it a mm2"

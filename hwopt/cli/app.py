@@ -19,7 +19,7 @@ from hwopt import cleanup, escape, workers
 from hwopt.cache_folders import SharedFolder, cache_folder, private_folder
 from hwopt.cli import output
 from hwopt.cli.output import say
-from hwopt.cli.parser import COMMANDS, DEFAULT_OBJECTIVE, build_parser, objective_of
+from hwopt.cli.parser import COMMANDS, DEFAULT_OBJECTIVE, build_parser, parse
 from hwopt.errors import UserError
 
 _SIGNALS = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "hung up"}
@@ -40,9 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1") == "1":
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     try:
-        options = build_parser(*objective_of(arguments)).parse_args(arguments)
+        options = parse(arguments)
         if options.version:
-            from hwopt import __version__
+            from hwopt._version import __version__
 
             say(f"hwopt {__version__}")
             return 0

@@ -165,13 +165,18 @@ def build_parser(objective: str, kind: type | None) -> OneLineParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
-        own.set_defaults(run=command.run, given={})
+        own.set_defaults(run=command.run, given={}, cli=CLI)
         declare(own, (JSON, *command.flags, *([question] if command.asks else ())))
         if command.asks and kind is not None:
             own.set_defaults(kind=kind, asked=objective)
             group: Any = own.add_argument_group(f"budgets and choices of {objective}, in SI units")
             declare(group, field_flags(kind))
     return parser
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Read a command line."""
+    return build_parser(*objective_of(arguments)).parse_args(arguments)
 
 
 def objective_of(arguments: Sequence[str]) -> tuple[str, type | None]:
@@ -187,3 +192,14 @@ def objective_of(arguments: Sequence[str]) -> tuple[str, type | None]:
             break
         before = each
     return name, registry.load(name)
+
+
+class CommandLine(NamedTuple):
+    """The command line as commands receive it with their options, so that none of them imports the parser."""
+
+    commands: dict[str, Command]
+    build_parser: Callable[[str, type | None], OneLineParser]
+    parse: Callable[[Sequence[str]], argparse.Namespace]
+
+
+CLI = CommandLine(COMMANDS, build_parser, parse)

@@ -32,7 +32,7 @@ def reproduce(options: argparse.Namespace) -> int:
     if others:
         raise UserError(f"--design states workload, cluster and plan: leave out {others[0]}")
     stated = _read(options.design)
-    asked = _command(options.design, stated)
+    asked = _command(options.design, stated, options.cli.parse)
     evaluate, point = _KINDS[asked.command]
     try:
         design = point(stated)
@@ -64,10 +64,10 @@ def _read(path: str) -> dict[str, Any]:
     return stated
 
 
-def _command(path: str, stated: Mapping[str, Any]) -> argparse.Namespace:
+def _command(
+    path: str, stated: Mapping[str, Any], parse: Callable[[list[str]], argparse.Namespace]
+) -> argparse.Namespace:
     """Return the options of the command that printed an answer."""
-    from hwopt.cli.parser import build_parser, objective_of
-
     text = stated.get("command")
     try:
         words = shlex.split(text) if isinstance(text, str) else []
@@ -78,7 +78,7 @@ def _command(path: str, stated: Mapping[str, Any]) -> argparse.Namespace:
             f"--design {path}: names no command that it is the answer of ({' or '.join(_KINDS)}, with --json)"
         )
     try:
-        return build_parser(*objective_of(words[1:])).parse_args(words[1:])
+        return parse(words[1:])
     except UserError as error:
         raise UserError(f"--design {path}: {error}") from None
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-import hwopt
 from hwopt import escape
+from hwopt._version import __version__
 from hwopt.design.choices import combinations
 from hwopt.design.lattices import reason_without_lattice
 from hwopt.design.metrics import Metric, metric_of
@@ -315,7 +315,7 @@ class Specification:
 
     @staticmethod
     def versions() -> dict[str, str]:
-        return {"hwopt": hwopt.__version__, "jax": jax.__version__, "numpy": np.__version__}
+        return {"hwopt": __version__, "jax": jax.__version__, "numpy": np.__version__}
 
 
 def _numbers(problem: Problem) -> list[float]:

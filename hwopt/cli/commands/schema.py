@@ -17,9 +17,7 @@ NO_ANSWER = ("schema", "completion")
 
 def schema(options: argparse.Namespace) -> int:
     """Print a schema, derived from the declared answers; the list of names is printed without deriving any."""
-    from hwopt.cli.parser import COMMANDS
-
-    names = {name: identity(name) for name in sorted(COMMANDS) if name not in NO_ANSWER}
+    names = {name: identity(name) for name in sorted(options.cli.commands) if name not in NO_ANSWER}
     if options.of is None:
         say(json.dumps(names, indent=2) if options.json else "\n".join(f"{a:<12} {b}" for a, b in names.items()))
     elif options.of not in names:

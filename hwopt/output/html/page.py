@@ -30,7 +30,7 @@ def page(
     **Arguments:** `kind`: which command answered; `name` of the design question, empty where it is none; `question`: what was
     asked; `top`: the answer to it; `sections` below; the `command` that makes the page again; `sources` of its numbers.
     """
-    from hwopt import __version__
+    from hwopt._version import __version__
 
     head = element(
         "head",
