@@ -37,13 +37,13 @@ class Derived(property):
     shown: Shown
 
 
-def shown(unit: str = "", meaning: str = "", **settings: Any) -> Any:
-    """Declare a field of an answer. **Arguments:** as of `Shown`."""
-    return dataclasses.field(metadata={_METADATA: Shown(unit, meaning, **settings)})
+def shown(unit: str = "", meaning: str = "", default: Any = dataclasses.MISSING, **settings: Any) -> Any:
+    """Declare a field of an answer, perhaps with a `default`. **Arguments:** else as in `Shown`."""
+    return dataclasses.field(default=default, metadata={_METADATA: Shown(unit, meaning, **settings)})
 
 
 def derived(unit: str = "", meaning: str = "", **settings: Any) -> Callable[[Callable[[Any], Any]], Derived]:
-    """Declare a property that follows from the fields of an answer. **Arguments:** as of `Shown`."""
+    """Declare a property that follows from the fields of an answer. **Arguments:** as in `Shown`."""
 
     def declare(function: Callable[[Any], Any]) -> Derived:
         made = Derived(function)

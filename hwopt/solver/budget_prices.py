@@ -18,7 +18,7 @@ from hwopt.solver.options import SEARCH, SearchOptions
 from hwopt.solver.search.branch_and_bound import search
 from hwopt.solver.search.search_tree import SearchResult
 from hwopt.solver.search.solve_global import AGREES, SearchProblem, best_design, design_values
-from hwopt.solver.solution import BudgetUse, OneSidedPrice, Solution
+from hwopt.solver.solution import BudgetUse, OneSidedPrice, OneSidedPrices, Solution
 
 
 class _Ends(NamedTuple):
@@ -102,9 +102,9 @@ def with_one_sided_prices(
             if not (coarse or ends_within):
                 here = here._replace(bound=max(here.bound, moved.ends([1.0] * len(budgets)).bound))
             for index, budget in enumerate(budgets):
-                sides = tuple(_side(moved, here, budgets, index, sign * step) for sign in (-1.0, 1.0))
+                sides = OneSidedPrices(*(_side(moved, here, budgets, index, sign * step) for sign in (-1.0, 1.0)))
                 if not deadline.over:
-                    budgets[index] = replace(budget, one_sided=sides)
+                    budgets[index] = replace(budget, one_sided_prices=sides)
         return replace(solution, budgets=list(budgets))
 
     return by_deadline(deadline, work, lambda: replace(solution, budgets=list(budgets)))

@@ -5,10 +5,11 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from hwopt.declared import derived, shown
 from hwopt.design.design import Design, Inputs
 from hwopt.design.exact import CustomChipSummary, ExactModel, ExactValues, logarithms
 from hwopt.design.problem import Problem
@@ -69,50 +70,76 @@ class DesignValue:
         return self.words[round(self.value) - 1] if self.words else ""
 
 
+PRICED = 1e-4
+"""Elasticity below which the price of a budget is rounding."""
+
+CERTIFIED = 2e-4
+"""Relative difference of two objectives that their certificates do not resolve: twice the gap at which a search ends."""
+
+
 @dataclass(frozen=True)
 class OneSidedPrice:
-    """What a unit of a budget is worth on one side of its limit, all integers solved again: no more than proofs allow.
+    """Shadow price of a budget on one side of its limit, with all integers re-optimized. Bounds follow from certificates."""
 
-    **Arguments:** `limit` at which the question was solved again; the `objective` of the best design found there, infinite where
-    none was, and the `lower_bound` that was proved; `low`, `high`: the price, objective's units per unit of budget, lies
-    between them. Both are infinite where no design satisfies the limit.
-    """
+    limit: float = shown(meaning="at which the question was re-solved")
+    objective: float = shown(meaning="of the best design there; null where none was found")
+    lower_bound: float = shown(meaning="proved there; null where no design satisfies the limit")
+    low: float = shown(meaning="lower end of the price; null where no design satisfies the limit")
+    high: float = shown(meaning="upper end of the price")
 
-    limit: float
-    objective: float
-    lower_bound: float
-    low: float
-    high: float
-
-    @property
+    @derived(meaning="whether the certificates distinguish the price from 0")
     def resolved(self) -> bool:
-        """Whether the proofs tell the price from 0."""
         return self.low > 0.0
 
-    @property
+    @derived(meaning="whether no design satisfies the limit")
     def leaves_no_design(self) -> bool:
         return math.isinf(self.low)
 
 
+class OneSidedPrices(NamedTuple):
+    """Shadow prices of a budget on both sides of its limit."""
+
+    tighter: OneSidedPrice
+    looser: OneSidedPrice
+
+
 @dataclass(frozen=True)
 class BudgetUse:
-    """One budget of the answer. Prices are the objective's improvement per unit of budget relaxed, >= 0.
+    """A budget of an answer: usage, limit and shadow price.
 
-    `shadow_price` and `elasticity` hold with the plan of the answer: where another plan makes use of a moved limit, they are
-    not what the limit is worth, 0 least of all. `one_sided` is, on either side.
+    Prices are the objective's improvement per unit of budget relaxed, never negative. `shadow_price` and `elasticity` hold with
+    the plan of the answer. A larger budget can be worth more with another plan: `one_sided_prices` re-optimizes all integers.
     """
 
-    name: str
-    used: float
-    limit: float
-    unit: str
-    shadow_price: float  # with this plan
-    shadow_price_unit: str
-    elasticity: float  # % of objective per % of budget, with this integer plan
-    relaxed_elasticity: float | None  # the same at the relaxed optimum, where degrees move too; None where not solved
-    one_sided: tuple[OneSidedPrice, OneSidedPrice] | None = (
-        None  # budget tightened and relaxed; None where not asked for
+    name: str = shown()
+    used: float = shown()
+    limit: float = shown()
+    unit: str = shown()
+    shadow_price: float = shown(
+        "", "improvement of the objective per unit of budget relaxed, with this plan", default=math.nan
     )
+    shadow_price_unit: str = shown(default="")
+    elasticity: float = shown("", "% of the objective per % of the limit, with this plan", default=math.nan)
+    relaxed_elasticity: float | None = shown(
+        "", "the same where degrees are continuous; null where not solved", default=None
+    )
+    one_sided_prices: OneSidedPrices | None = shown("", "prices with all integers re-optimized", default=None)
+
+    @derived(meaning="exceeded, binding, slack (confirmed by re-solving), not binding for this plan, or not known")
+    def status(self) -> str:
+        """Whether the budget binds.
+
+        "slack" requires re-solving on both sides without a difference beyond the certificate. A shadow price of 0 only means that
+        the plan of the answer gains nothing from a larger budget; another plan may.
+        """
+        if self.used > self.limit * (1.0 + FEASIBILITY_TOLERANCE):
+            return "exceeded"
+        sides = self.one_sided_prices or ()
+        if self.elasticity > PRICED or any(each.resolved for each in sides):
+            return "binding"
+        if sides and all(each.high * abs(each.limit - self.limit) <= CERTIFIED * each.lower_bound for each in sides):
+            return "slack"
+        return "not known" if math.isnan(self.elasticity) else "not binding for this plan"
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from hwopt.analysis.sensitivity.elasticities import Elasticities, default_metrics, elasticities
 from hwopt.analysis.sensitivity.ranges import InputRange, range_of
 from hwopt.catalog import leaf
+from hwopt.declared import shown
 from hwopt.design.design import Design
 from hwopt.design.lattices import lattice_of, reason_without_lattice
 from hwopt.design.metrics import metric_of
@@ -28,7 +30,7 @@ from hwopt.solver.optimum_sensitivity import (
 )
 from hwopt.solver.options import SEARCH, SearchOptions
 from hwopt.solver.search.solve_global import design_values
-from hwopt.solver.solution import Solution
+from hwopt.solver.solution import BudgetUse, Solution
 from hwopt.validation import boxes_of, check_seconds, names_of, question_of
 
 NOTHING = 1e-7
@@ -59,16 +61,12 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class BudgetPrice:
-    """A budget of the question and what relaxing it is worth."""
+class BudgetSensitivity(BudgetUse):
+    """A budget of the question, its shadow price at the optimum, and how the design follows its limit."""
 
-    name: str
-    used: float
-    limit: float
-    unit: str
-    elasticity: float  # d log objective / d log limit, not above 0
-    shadow_price: float  # improvement of the objective per unit of budget, not below 0
-    design: dict[str, float]  # continuous variable -> elasticity to the limit
+    design_elasticities: Mapping[str, float] = shown(
+        "", "% of each continuous variable per % of the limit", default=MappingProxyType({})
+    )
 
 
 @dataclass(frozen=True)
@@ -80,7 +78,7 @@ class Sensitivity:
     built: Design
     report: Any  # of the answer that was examined
     parameters: tuple[Parameter, ...]  # stated ranges first, by swing; then the rest by elasticity
-    budgets: tuple[BudgetPrice, ...]
+    budgets: tuple[BudgetSensitivity, ...]
     optimum: OptimumSensitivity | None  # None where the model cannot be read at the design; budgets are known then too
     unknown: str  # why there is no sensitivity of the optimum, where there is none
     idle: tuple[Input, ...]  # inputs that do nothing to the optimum
@@ -228,13 +226,16 @@ def _order(each: Parameter) -> tuple[bool, float]:
 
 def _budgets(
     solution: Solution, optimum: OptimumSensitivity | None, at_design: Elasticities
-) -> tuple[BudgetPrice, ...]:
-    """Prices of budgets: of the convex programme, or of the answer where that cannot be read."""
+) -> tuple[BudgetSensitivity, ...]:
+    """Return the prices of budgets at the optimum of the convex program, or at the answer where that cannot be read."""
     prices, objective = [], optimum.objective if optimum else solution.objective
-    for i, each in enumerate(solution.problem.budgets):
-        used, unit = at_design.metrics[each.metric.name], each.metric.unit
-        elasticity = optimum.budgets[each.name] if optimum else -solution.budgets[i].elasticity
-        design = _by_name(optimum, optimum.design_by_budget[i]) if optimum else {}
-        price = -elasticity * objective / each.limit
-        prices.append(BudgetPrice(each.name, used, each.limit, unit, elasticity, price, design))
+    for i, each in enumerate(solution.budgets):
+        elasticity = -optimum.budgets[each.name] if optimum else each.elasticity
+        found = vars(each) | {
+            "used": at_design.metrics[solution.problem.budgets[i].metric.name],
+            "elasticity": elasticity,
+            "shadow_price": elasticity * objective / each.limit,
+            "design_elasticities": _by_name(optimum, optimum.design_by_budget[i]) if optimum else {},
+        }
+        prices.append(BudgetSensitivity(**found))
     return tuple(prices)

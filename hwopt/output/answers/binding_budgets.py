@@ -4,13 +4,14 @@ from typing import Any
 
 from hwopt.analysis.binding_budgets import BindingBudget, BindingBudgets
 from hwopt.analysis.chip_time import chip_time
+from hwopt.declared import document
 from hwopt.model.report import TrainingReport, declared_margins
 from hwopt.output.answer import Answer, OnPage, Section, Sentences, Steps, Table
 from hwopt.output.html import components
 from hwopt.output.text.layout import MODEL_ONLY, budget_words
 from hwopt.output.text.parts import number
 from hwopt.output.text.scaling import CAUSES
-from hwopt.solver.solution import BudgetUse, Outcome, Solution
+from hwopt.solver.solution import Outcome, Solution
 from hwopt.units import pretty
 
 METRICS = {
@@ -68,21 +69,14 @@ def _answer(solution: Solution, lifted: tuple[str, ...]) -> dict[str, Any]:
         "chips": number(solution.built.cluster.chips),
         "chosen": solution.chosen,
         **{name: number(getattr(report, name)) for name in METRICS if hasattr(report, name)},
-        "budgets": [_use(each, each.name in lifted) for each in solution.budgets],
+        "budgets": [document(each) | ({"limit": None} if each.name in lifted else {}) for each in solution.budgets],
         "chip_time": shares(solution),
         "at_limit": at_limit(solution),
     }
 
 
-def _use(each: BudgetUse, lifted: bool) -> dict[str, Any]:
-    return {"name": each.name, "used": each.used, "limit": None if lifted else each.limit, "unit": each.unit}
-
-
 def _wall(wall: BindingBudget) -> dict[str, Any]:
-    budgets = [
-        {"name": each.name, "limit": each.limit, "used": each.used, "until": wall.until(each.name), "unit": each.unit}
-        for each in map(wall.limit, wall.names)
-    ]
+    budgets = [document(each) | {"until": wall.until(each.name)} for each in map(wall.limit, wall.names)]
     return {"budgets": budgets, "gained": wall.gained, "proved": proved(wall)}
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from hwopt.analysis.chance_constraints.value_of_information import Regret
 from hwopt.analysis.integrality_gap import AnswerAlternative, IntegralityGap
 from hwopt.calibration.intervals import Interval
+from hwopt.declared import plain
 from hwopt.model.report import Report, TrainingReport, TrainServeReport, outputs
 from hwopt.output.text.batch_ramp import stage_rows
 from hwopt.output.text.bill import bill_document
@@ -18,9 +19,8 @@ from hwopt.output.text.layout import REPRODUCE
 from hwopt.output.text.parts import number, numbers
 from hwopt.output.text.plans import plan_document
 from hwopt.output.text.regret import regret_document
-from hwopt.output.text.shadow_prices import one_sided_document, status_of
 from hwopt.output.text.token_prices import price_document, unit_of_work
-from hwopt.solver.solution import BudgetUse, Certificate, Solution
+from hwopt.solver.solution import Certificate, Solution
 from hwopt.types import PRECISIONS
 
 
@@ -156,7 +156,7 @@ def solution_document(
         "reproduce": REPRODUCE,
         "plan": plan_document(solution.report, solution.plan),
         "chip": chip_document(solution),
-        "budgets": [_budget(each) for each in solution.budgets],
+        "budgets": plain(solution.budgets),
         "infeasibility": solution.infeasibility,
         "certificate": certificate_document(proof),
         "bill": bill_document(solution),
@@ -167,19 +167,4 @@ def solution_document(
         "regret": regret_document(regret),
         "report": report_document(solution.report, around, constants),
         "sources": list(problem.sources),
-    }
-
-
-def _budget(each: BudgetUse) -> dict[str, Any]:
-    return {
-        "name": each.name,
-        "used": number(each.used),
-        "limit": each.limit,
-        "unit": each.unit,
-        "status": status_of(each),
-        "shadow_price": number(each.shadow_price),
-        "shadow_price_unit": each.shadow_price_unit,
-        "elasticity": number(each.elasticity),
-        "one_sided_prices": one_sided_document(each),
-        "relaxed_elasticity": None if each.relaxed_elasticity is None else number(each.relaxed_elasticity),
     }

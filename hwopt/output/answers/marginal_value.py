@@ -8,6 +8,7 @@ from typing import Any
 from hwopt.analysis.marginal_value import MarginalValue, MarginalValues, ReoptimizedValue
 from hwopt.analysis.sensitivity.ranges import UNSTATED_K
 from hwopt.calibration.intervals import Interval
+from hwopt.declared import plain
 from hwopt.output.answer import Answer, Lines, Part, Section, Sentences
 from hwopt.output.html import components
 from hwopt.output.html.markup import Child
@@ -36,7 +37,7 @@ def invest_document(answer: MarginalValues, around: Interval | None) -> dict[str
         "chosen": start.chosen,
         "step_time_factors": None if around is None else list(around.times(1.0)),
         "numbers": [_number(each, start.objective) for each in answer.numbers],
-        "budgets": [_budget(each) for each in start.budgets],
+        "budgets": plain(start.budgets),
         "unknown": answer.unknown,
         "complete": not answer.over,
     }
@@ -76,19 +77,6 @@ def _replanned(found: ReoptimizedValue) -> dict[str, Any]:
         "costs": [number(each) for each in found.loss],
         "better": end(found.better),
         "worse": end(found.worse),
-    }
-
-
-def _budget(each: BudgetUse) -> dict[str, Any]:
-    sides = each.one_sided or ()
-    return {
-        "name": each.name,
-        "used": each.used,
-        "limit": each.limit,
-        "unit": each.unit,
-        "price": number(each.shadow_price),
-        "price_unit": each.shadow_price_unit,
-        "sides": [{"limit": side.limit, "low": number(side.low), "high": number(side.high)} for side in sides],
     }
 
 
@@ -149,7 +137,7 @@ def arcs(each: MarginalValue, objective: float, unit: str, work: Work = TOKENS) 
 def budget_sentence(each: BudgetUse, work: Work = TOKENS) -> str:
     """What a budget is worth a tenth tighter and looser."""
     name, limit = budget_words(each.name), pretty(each.limit, each.unit)
-    sides = each.one_sided
+    sides = each.one_sided_prices
     if sides is None:
         return f"{name} {limit}: {pretty(each.used, each.unit)} of it used"
     told = []
@@ -202,7 +190,7 @@ def invest_answer(found: MarginalValues, around: Interval | None, top: int) -> A
         Section("The answer", [Lines([f"{line}{chosen}. {start.headline}"], ""), Sentences(unknown, later="  ")], titled=False),
         Section("Replanned: the best machine and plan, searched again with a number 10 % better, and 10 % worse",
                 [Sentences([arcs(each, start.objective, goal.unit, work) for each in found.replanned])]),
-        Section(priced if start.budgets and start.budgets[0].one_sided else "Budgets",
+        Section(priced if start.budgets and start.budgets[0].one_sided_prices else "Budgets",
                 [Sentences([budget_sentence(each, work) for each in start.budgets])]),
         Section(f"One more unit of each (machine and plan fixed): what it changes of {goal.name}; what 10 % better saves",
                 [_Values(found, top)]),

@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
 from functools import singledispatch
 from typing import Any
 
+from hwopt.declared import plain
 from hwopt.design.portfolio import OF_ALL
 from hwopt.model.report import ServingReport, TrainingReport
 from hwopt.output.answers.documents import certificate_document, solution_document
@@ -164,7 +164,7 @@ def portfolio_document(solution: PortfolioSolution) -> dict[str, Any]:
             }
             for each in solution.members
         ],
-        **({"budgets": [asdict(each) for each in solution.budgets]} if solution.budgets else {}),
+        **({"budgets": plain(solution.budgets)} if solution.budgets else {}),
         "bill": [row._asdict() for row in joint_bill(answers)],
         "infeasibility": solution.infeasibility,
         "certificate": certificate_document(proof),

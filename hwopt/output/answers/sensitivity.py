@@ -8,6 +8,7 @@ import numpy as np
 
 from hwopt.analysis.sensitivity import Sensitivity
 from hwopt.analysis.sensitivity.optimum import Parameter
+from hwopt.declared import plain
 from hwopt.design.metrics import METRICS
 from hwopt.design.template_inputs import Input
 from hwopt.output.text.improvement import worth_document, worth_lines
@@ -44,19 +45,7 @@ def sensitivity_document(answer: Sensitivity) -> dict[str, Any]:
         "proof": answer.proof,
         "worth": worth_document(answer),
         "parameters": [_parameter(each) for each in answer.parameters],
-        "budgets": [
-            {
-                "name": each.name,
-                "used": number(each.used),
-                "limit": each.limit,
-                "unit": each.unit,
-                "elasticity": number(each.elasticity),
-                "shadow_price": number(each.shadow_price),
-                "shadow_price_unit": f"{goal.unit}/{each.unit}",
-                "design_elasticities": numbers(each.design),
-            }
-            for each in answer.budgets
-        ],
+        "budgets": plain(answer.budgets),
         "bounds": {name: {"side": side, "elasticity": elasticity} for name, (side, elasticity) in bounds.items()},
         "nearly_active": optimum.nearly_active if optimum else None,
         "metrics": {
@@ -125,9 +114,9 @@ def _budgets(answer: Sensitivity) -> list[str]:
         factor, shown = fitting(each.unit, [each.limit])  # what people say: days, MW, M$
         one = {"days": "day", "years": "year"}.get(shown, shown)
         saves = f"one more {one} saves {pretty(each.shadow_price * factor, unit)}"
-        price = saves if -each.elasticity > _SHOWN else "not binding for this plan"
+        price = saves if each.elasticity > _SHOWN else "not binding for this plan"
         used = f"{100 * each.used / each.limit:.2f} % used, {price}"
-        lines.append(_line(each.name, [f"{pretty(each.limit, each.unit):>12}  {each.elasticity:+9.4f}  {used}"]))
+        lines.append(_line(each.name, [f"{pretty(each.limit, each.unit):>12}  {-each.elasticity:+9.4f}  {used}"]))
     bounds = answer.optimum.bounds if answer.optimum else {}
     return lines + [
         _line(f"{name}, {side} bound of its box", [f"{'':>12}  {elasticity:+9.4f}"])
@@ -194,7 +183,11 @@ def _design(answer: Sensitivity, top: int) -> list[str]:
     if answer.optimum is None or not answer.optimum.design or not answer.optimum.convex:
         return []
     design = answer.optimum.design
-    rows = [(each.name, [each.design[x] for x in design]) for each in answer.budgets if -each.elasticity > _SHOWN]
+    rows = [
+        (each.name, [each.design_elasticities[x] for x in design])
+        for each in answer.budgets
+        if each.elasticity > _SHOWN
+    ]
     for each in answer.ranked()[:top]:
         label, scale = _per_percent(each.input)
         rows.append((label, [scale * each.design[name] for name in design]))

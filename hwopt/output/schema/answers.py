@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hwopt.analysis.sensitivity.optimum import BudgetSensitivity
 from hwopt.output.answers.binding_budgets import METRICS as OF_WALLS
 from hwopt.output.answers.comparison import METRICS as COMPARED
 from hwopt.output.schema.elements import (
@@ -11,6 +12,7 @@ from hwopt.output.schema.elements import (
     TEXT,
     YES_OR_NO,
     Schema,
+    answer,
     by_name,
     either,
     listed,
@@ -22,11 +24,10 @@ from hwopt.output.schema.elements import (
     word,
 )
 from hwopt.output.schema.machines import FEASIBLE, OUTCOME, STATUS, every_output
-from hwopt.solver.solution import Outcome
+from hwopt.solver.solution import BudgetUse, Outcome
 
 _NUMBERS = by_name(maybe(NUMBER))
 _SOURCES = said(listed(TEXT), "references behind the numbers that were used")
-_USE = {"name": TEXT, "used": maybe(NUMBER), "limit": maybe(NUMBER), "unit": TEXT}
 
 _REPRODUCE = said(TEXT, "command that evaluates this answer again")
 REPRODUCED = {"reproduced": said(record({
@@ -34,16 +35,7 @@ REPRODUCED = {"reproduced": said(record({
     "where": said(TEXT, "place of the largest difference"),
 }), "of `estimate --design`: how far the numbers are from those of the file")}  # fmt: skip
 
-_SIDE = record({
-    "limit": NUMBER, "low": maybe(NUMBER), "high": maybe(NUMBER), "resolved": YES_OR_NO, "leaves_no_design": YES_OR_NO,
-    "objective": maybe(NUMBER), "lower_bound": maybe(NUMBER),
-})  # fmt: skip
-_BUDGET = record(_USE | {
-    "status": said(TEXT, "exceeded, binding, slack (confirmed by re-solving), not binding for this plan, or not known"),
-    "shadow_price": said(maybe(NUMBER), "what a unit more of the budget takes off the objective, with this plan"),
-    "shadow_price_unit": TEXT, "elasticity": maybe(NUMBER),
-    "one_sided_prices": maybe(record({"tighter": _SIDE, "looser": _SIDE})), "relaxed_elasticity": maybe(NUMBER),
-})  # fmt: skip
+_BUDGET = answer(BudgetUse)
 
 _PROMISE = record({
     "confidence": NUMBER, "probability": maybe(NUMBER),
@@ -103,7 +95,7 @@ PORTFOLIO = record({
     })),
     "bill": shared("bill"), "infeasibility": TEXT, "certificate": shared("certificate"), "separate_lower_bound": maybe(NUMBER),
     "choices": shared("choices"), "sources": _SOURCES, "reproduce": _REPRODUCE,
-}, {"budgets": listed(record(_USE)), **REPRODUCED})  # fmt: skip
+}, {"budgets": listed(_BUDGET), **REPRODUCED})  # fmt: skip
 
 OPTIMIZE = either(shared("solution"), PORTFOLIO)
 
@@ -124,10 +116,10 @@ WALLS = record({
     "answers": listed(record({
         "lifted": listed(TEXT), "outcome": OUTCOME, "status": STATUS,
         **dict.fromkeys(("objective", "lower_bound", "gap", "chips"), maybe(NUMBER)), "chosen": ANY,
-        "budgets": listed(record(_USE)), "chip_time": by_name(NUMBER), "at_limit": listed(TEXT),
+        "budgets": listed(_BUDGET), "chip_time": by_name(NUMBER), "at_limit": listed(TEXT),
     }, {name: every_output()[name] for name in OF_WALLS})),
     "walls": listed(record({
-        "budgets": listed(record(_USE | {"until": maybe(NUMBER)})), "gained": maybe(NUMBER), "proved": YES_OR_NO,
+        "budgets": listed(answer(BudgetUse, {"until": maybe(NUMBER)})), "gained": maybe(NUMBER), "proved": YES_OR_NO,
     })),
     "idle": listed(TEXT), "complete": YES_OR_NO,
 })  # fmt: skip
@@ -150,9 +142,7 @@ SENSITIVITY = either(
     record({
         "question": TEXT, "objective": shared("goal"), "plan": shared("plan"), "chips": maybe(NUMBER), "design": maybe(_NUMBERS),
         "scope": TEXT, "proof": TEXT, "worth": listed(_WORTH), "parameters": listed(_PARAMETER),
-        "budgets": listed(record(_USE | {
-            "elasticity": maybe(NUMBER), "shadow_price": maybe(NUMBER), "shadow_price_unit": TEXT, "design_elasticities": _NUMBERS,
-        })),
+        "budgets": listed(answer(BudgetSensitivity)),
         "bounds": by_name(record({"side": TEXT, "elasticity": NUMBER})), "nearly_active": maybe(INTEGER),
         "metrics": by_name(record({"value": maybe(NUMBER), "unit": TEXT, "elasticities": _NUMBERS})), "constants": TEXT,
     }, {"choices": shared("choices")}),
@@ -175,10 +165,7 @@ INVEST = record({
         "known": record({"kind": maybe(TEXT), "low": maybe(NUMBER), "high": maybe(NUMBER), "stated": YES_OR_NO,
         "source": maybe(TEXT)}),
     })),
-    "budgets": listed(record(_USE | {
-        "price": maybe(NUMBER), "price_unit": TEXT,
-        "sides": listed(record({"limit": NUMBER, "low": maybe(NUMBER), "high": maybe(NUMBER)})),
-    })),
+    "budgets": listed(_BUDGET),
     "unknown": TEXT, "complete": YES_OR_NO,
 })  # fmt: skip
 

@@ -117,7 +117,10 @@ def _of_hint(hint: Any) -> Schema:
         return word(*hint.__members__)
     if isinstance(hint, type) and declarations(hint):
         return answer(hint)
-    return record(fields_of(hint)) if hasattr(hint, "_fields") else ANY
+    if hasattr(hint, "_fields"):
+        hints = get_type_hints(hint)
+        return record({name: _of_hint(each) if declarations(each) else maybe(NUMBER) for name, each in hints.items()})
+    return ANY
 
 
 _PLAIN: dict[Any, Schema] = {

@@ -1,48 +1,19 @@
-"""What budgets are worth, in words and as a document: with the plan of the answer, and on both sides with all integers free."""
+"""Shadow prices in words: with the plan of the answer, and on both sides with all integers re-optimized."""
 
 import math
 from typing import Any
 
-from hwopt.model.report import FEASIBILITY_TOLERANCE
-from hwopt.output.text.parts import number
-from hwopt.solver.solution import BudgetUse, OneSidedPrice
-
-PRICED = 1e-4
-"""Elasticities of budgets below are rounding."""
-
-CERTIFIED = 2e-4
-"""Relative difference of two objectives that their certificates do not resolve: about twice the gap at which a search ends."""
+from hwopt.solver.solution import PRICED, BudgetUse, OneSidedPrice
 
 _DIGITS = 4  # of prices, rounded outwards
 
 
-def status_of(budget: BudgetUse) -> str:
-    """Return whether a budget binds: "exceeded", "binding", "slack", "not binding for this plan" or "not known".
-
-    "slack" requires re-solving on both sides without a difference beyond the certificate. A shadow price of 0 only means that the
-    plan of the answer gains nothing from a larger budget; another plan may.
-    """
-    if budget.used > budget.limit * (1.0 + FEASIBILITY_TOLERANCE):
-        return "exceeded"
-    sides = budget.one_sided or ()
-    if budget.elasticity > PRICED or any(each.resolved for each in sides):
-        return "binding"
-    if sides and all(_within_certificate(each, budget) for each in sides):
-        return "slack"
-    return "not known" if math.isnan(budget.elasticity) else "not binding for this plan"
-
-
-def _within_certificate(side: OneSidedPrice, budget: BudgetUse) -> bool:
-    """Return whether the largest possible effect of moving a limit is within the certificate."""
-    return side.high * abs(side.limit - budget.limit) <= CERTIFIED * side.lower_bound
-
-
 def price_words(budget: BudgetUse, alone: bool = True) -> str:
     """Describe the shadow price of a budget. **Arguments:** `alone`: whether the question can be re-solved by itself."""
-    status = status_of(budget)
+    status = budget.status
     if status == "exceeded":
         return status
-    if budget.one_sided is not None:
+    if budget.one_sided_prices is not None:
         slack = "slack, confirmed by re-solving" if status == "slack" else _with_this_plan(budget)
         return f"{_sides_words(budget)}; {slack}"
     if status == "not known":
@@ -64,8 +35,8 @@ def _with_this_plan(budget: BudgetUse) -> str:
 
 
 def _sides_words(budget: BudgetUse) -> str:
-    assert budget.one_sided is not None
-    (less, more), unit = budget.one_sided, budget.shadow_price_unit
+    assert budget.one_sided_prices is not None
+    (less, more), unit = budget.one_sided_prices, budget.shadow_price_unit
     percent = [f"{100 * abs(each.limit / budget.limit - 1.0):.3g} %" for each in (less, more)]
     costs = "leaves no design" if less.leaves_no_design else _interval("costs", less, unit)
     return f"{percent[0]} less {costs}, {percent[1]} more {_interval('saves', more, unit)}"
@@ -89,22 +60,3 @@ def _rounded(value: float, towards: Any) -> float:
         return value
     scale = 10.0 ** (_DIGITS - 1 - math.floor(math.log10(value)))
     return towards(value * scale) / scale
-
-
-def one_sided_document(budget: BudgetUse) -> dict[str, Any] | None:
-    """Prices of a budget on both sides; an end without a number is infinite, and so is the objective where no design was met."""
-    if budget.one_sided is None:
-        return None
-    return {side: _side(price) for side, price in zip(("tighter", "looser"), budget.one_sided, strict=True)}
-
-
-def _side(price: OneSidedPrice) -> dict[str, Any]:
-    return {
-        "limit": price.limit,
-        "low": number(price.low),
-        "high": number(price.high),
-        "resolved": price.resolved,
-        "leaves_no_design": price.leaves_no_design,
-        "objective": number(price.objective),
-        "lower_bound": number(price.lower_bound),
-    }

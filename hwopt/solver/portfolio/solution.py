@@ -13,6 +13,7 @@ from hwopt.solver.solution import (
     UNBOUNDED,
     Branch,
     BranchOutcome,
+    BudgetUse,
     Certificate,
     DesignValue,
     Outcome,
@@ -47,23 +48,13 @@ class MemberAnswer:
     on_its_parts_bound: float | None = None
 
 
-@dataclass(frozen=True)
-class JointBudgetUse:
-    """What all members use of a budget for them all, SI."""
-
-    name: str
-    used: float
-    limit: float
-    unit: str
-
-
-def joint_budget_uses(portfolio: Portfolio, solutions: Sequence[Solution]) -> tuple[JointBudgetUse, ...]:
+def joint_budget_uses(portfolio: Portfolio, solutions: Sequence[Solution]) -> tuple[BudgetUse, ...]:
     """Return the total use of each joint budget by the members' designs."""
     used = lambda each: sum(float(each.metric.value(one.report)) for one in solutions)
-    return tuple(JointBudgetUse(each.name, used(each), each.limit, each.metric.unit) for each in portfolio.budgets)
+    return tuple(BudgetUse(each.name, used(each), each.limit, each.metric.unit) for each in portfolio.budgets)
 
 
-def joint_violation(uses: Sequence[JointBudgetUse], solutions: Sequence[Solution]) -> float:
+def joint_violation(uses: Sequence[BudgetUse], solutions: Sequence[Solution]) -> float:
     """Return the largest violation of members' constraints and of joint budgets, as a logarithm."""
     over = (math.log(each.used / each.limit) for each in uses)
     return max([*over, *(each.certificate.max_violation for each in solutions)])
@@ -84,7 +75,7 @@ class PortfolioSolution:
     certificate: Certificate
     infeasibility: str = ""
     choices: tuple[Branch, ...] = ()
-    budgets: tuple[JointBudgetUse, ...] = ()
+    budgets: tuple[BudgetUse, ...] = ()
 
     @property
     def feasible(self) -> bool:

@@ -62,8 +62,8 @@ def test_what_is_asked_for_is_no_investment_and_rows_are_ranked(real):
 
 def test_budgets_have_prices_on_both_sides(real):
     (budget,) = real.start.budgets
-    assert budget.one_sided is not None
-    assert [each.limit for each in budget.one_sided] == pytest.approx([27e6, 33e6])
+    assert budget.one_sided_prices is not None
+    assert [each.limit for each in budget.one_sided_prices] == pytest.approx([27e6, 33e6])
 
 
 def test_screen_document_and_page_speak_customary_units(real):

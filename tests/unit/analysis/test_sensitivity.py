@@ -26,6 +26,7 @@ from hwopt.model.estimate import estimate
 from hwopt.output.answers.sensitivity import sensitivity_document, sensitivity_screen
 from hwopt.output.figures.tornado import plot_tornado
 from hwopt.solver.optimum_sensitivity import NoDerivative, point_of
+from hwopt.solver.solution import BudgetUse
 from hwopt.trace.cache import cached_trace, evaluate_in_numpy
 from tests.budgets import LARGE_RUN
 from tests.tiers import turn
@@ -53,7 +54,7 @@ def answer(objective, seed=0, progress=False, *, seconds=math.inf, options=None,
     for each in problem.variables:
         if each.name in integers:
             built = each.place.put(built, np.float64(integers[each.name]))
-    budgets = [SimpleNamespace(elasticity=0.25) for _ in problem.budgets]
+    budgets = [BudgetUse(each.name, 1.0, each.limit, each.metric.unit, 1.0, "", 0.25) for each in problem.budgets]
     built = with_derived_parts(built)
     return SimpleNamespace(
         feasible=feasible, built=built, problem=problem, objective=1e6, budgets=budgets, infeasibility="They clash.",
@@ -269,7 +270,7 @@ def test_the_design_holds_its_budgets(found):
     assert bool(report.feasible)
     for each in found.budgets:
         assert each.used <= each.limit * (1 + 1e-6)
-        assert each.shadow_price == pytest.approx(-each.elasticity * found.objective / each.limit)
+        assert each.shadow_price == pytest.approx(each.elasticity * found.objective / each.limit)
     assert np.array_equal(point_of(answer(found.problem)), lattice_of(found.problem).point(DESIGN))
 
 
@@ -305,7 +306,7 @@ def test_where_the_optimum_is_unreadable_the_rest_is_told(question, monkeypatch,
     monkeypatch.setattr(optimum, "optimum_of", answer)
     monkeypatch.setattr(optimum, "optimum_sensitivity", unreadable)
     told = hwopt.sensitivity(question)
-    assert [each.elasticity for each in told.budgets] == [-0.25] * 3
+    assert [each.elasticity for each in told.budgets] == [0.25] * 3
     document = sensitivity_document(told)
     assert document["parameters"] == [] and "somewhere" in document["scope"] and document["metrics"]["mfu"]["value"]
     assert "not known" in sensitivity_screen(told)

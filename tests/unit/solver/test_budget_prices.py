@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 import hwopt
-from hwopt.output.text.shadow_prices import one_sided_document, price_words, status_of
+from hwopt.declared import document
+from hwopt.output.text.shadow_prices import price_words
 from hwopt.solver.budget_prices import _Ends, _side, with_one_sided_prices
-from hwopt.solver.solution import BudgetUse, OneSidedPrice
+from hwopt.solver.solution import BudgetUse, OneSidedPrice, OneSidedPrices
 from results.benchmarks.prices import checks, random_answer
 from tests.rotation import shared_out
 
@@ -67,7 +68,7 @@ def test_ends_of_intervals(ends, by, low, high):
 
 def priced(budget: BudgetUse, less: tuple[float, float], more: tuple[float, float]) -> BudgetUse:
     sides = OneSidedPrice(99.0, 201.0, 200.0, *less), OneSidedPrice(101.0, 199.0, 198.0, *more)
-    return replace(budget, one_sided=sides)
+    return replace(budget, one_sided_prices=OneSidedPrices(*sides))
 
 
 def test_words():
@@ -112,17 +113,16 @@ NOTHING, SOME = (0.0, 1e-3), (0.0, 0.1)  # at most 5e-6 and 5e-4 of the objectiv
     ],
 )
 def test_slack_is_what_solving_again_confirms(budget, status):
-    assert status_of(budget) == status
+    assert budget.status == status
     said = price_words(budget)
     assert said.endswith("slack, confirmed by re-solving") == (status == "slack") == ("slack" in said)
 
 
 def test_document():
-    assert one_sided_document(BUDGET) is None
-    document = one_sided_document(priced(SLACK, (math.inf, math.inf), (0.0, 0.3)))
-    assert document is not None
-    assert document["tighter"]["leaves_no_design"] and document["tighter"]["low"] is document["tighter"]["high"] is None
-    assert document["looser"] == {
+    assert document(BUDGET)["one_sided_prices"] is None
+    sides = document(priced(SLACK, (math.inf, math.inf), (0.0, 0.3)))["one_sided_prices"]
+    assert sides["tighter"]["leaves_no_design"] and sides["tighter"]["low"] is sides["tighter"]["high"] is None
+    assert sides["looser"] == {
         "limit": 101.0, "low": 0.0, "high": 0.3, "resolved": False, "leaves_no_design": False, "objective": 199.0,
         "lower_bound": 198.0,
     }  # fmt: skip
@@ -146,12 +146,12 @@ def test_a_multiplier_of_0_that_solving_again_contradicts():
     answer = with_one_sided_prices(hwopt.optimize(question, bounds={**SMALL, "cp": (1.0, 1.0), "zero": (1.0, 1.0)}))
     deadline, capital, power = answer.budgets
     assert 0.99 < deadline.used / deadline.limit < 1.0 and deadline.elasticity < 1e-6
-    less, more = deadline.one_sided
+    less, more = deadline.one_sided_prices
     for each in (less, more):
         assert each.resolved and each.high < 1.1 * each.low
         assert each.low * deadline.limit > 1e-3 * answer.objective
     assert less.lower_bound > answer.objective > more.objective
-    for each in (*capital.one_sided, *power.one_sided):  # slack: a bound, and no bare 0
+    for each in (*capital.one_sided_prices, *power.one_sided_prices):  # slack: a bound, and no bare 0
         assert not each.resolved and 0.0 < each.high * 0.01 * capital.limit < math.inf
     with jax.enable_x64(True):
         assert all(each.inside for each in checks(answer))
@@ -171,7 +171,7 @@ def test_over_hardware_of_any_size_less_costs_what_more_saves():
     with jax.enable_x64(True):
         answer = with_one_sided_prices(hwopt.optimize(hwopt.objective("train_cost"), regime="relaxed"))
     for budget in answer.budgets:
-        less, more = budget.one_sided
+        less, more = budget.one_sided_prices
         assert 0 <= more.low <= less.high
         binds = budget.used > 0.999 * budget.limit
         assert less.resolved == more.resolved == binds, budget.name

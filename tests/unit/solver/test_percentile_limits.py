@@ -188,7 +188,7 @@ def test_what_a_limit_is_worth_is_what_every_design_of_a_small_lattice_says():
     budget = solution.budgets[at]
     assert solution.objective == pytest.approx(least(1.0), rel=1e-4)
     assert np.isnan(budget.elasticity) and "not known" in price_words(budget)
-    less, more = budget.one_sided
+    less, more = budget.one_sided_prices
     step = 0.01 * budget.limit
     assert less.low <= (least(0.99) - least(1.0)) / step <= less.high
     assert more.low <= (least(1.0) - least(1.01)) / step <= more.high
