@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from hwopt.solver.options import TreeOptions as TreeOptions
     from hwopt.solver.solution import Outcome as Outcome
     from hwopt.solver.solution import Solution as Solution
-    from hwopt.sweep import sweep as sweep
+    from hwopt.sweeps import sweep as sweep
 
 from hwopt._version import __version__
 
@@ -113,7 +113,7 @@ _WHERE = {
     "regret": "hwopt.analysis.chance_constraints",
     "scale": "hwopt.analysis.scaling",
     "sensitivity": "hwopt.analysis.sensitivity",
-    "sweep": "hwopt.sweep",
+    "sweep": "hwopt.sweeps",
     "validate": "hwopt.calibration.validation",
     "walls": "hwopt.analysis.binding_budgets",
 }

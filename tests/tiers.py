@@ -38,7 +38,7 @@ TESTS_OF = {
     "hwopt/solver": SOLVER,
     "hwopt/planning": SOLVER,
     "hwopt/analysis": ("tests/unit/analysis",),
-    "hwopt/sweep": ("tests/unit/sweep", "tests/property/test_sweeps.py"),
+    "hwopt/sweeps": ("tests/unit/sweep", "tests/property/test_sweeps.py"),
     "hwopt/calibration": ("tests/unit/calibration", "tests/validation", "tests/results"),
     "hwopt/output": SCREENS,
     "hwopt/cli": SCREENS,

@@ -30,13 +30,13 @@ from hwopt.solver.optimize import optimize
 from hwopt.solver.options import SEARCH, SearchOptions
 from hwopt.solver.search.solve_global import design_values, solve_global
 from hwopt.solver.solution import Outcome, Solution
-from hwopt.sweep import Progress
-from hwopt.sweep.attributes import number, of_metric, of_root, of_variable
-from hwopt.sweep.entry import stored
-from hwopt.sweep.integrity import open_to_resume
-from hwopt.sweep.specification import Specification, canonical, usual_metrics
-from hwopt.sweep.storage import Place, place_of
-from hwopt.sweep.store import Store, Summary, writing
+from hwopt.sweeps import Progress
+from hwopt.sweeps.attributes import number, of_metric, of_root, of_variable
+from hwopt.sweeps.entry import stored
+from hwopt.sweeps.integrity import open_to_resume
+from hwopt.sweeps.specification import Specification, canonical, usual_metrics
+from hwopt.sweeps.storage import Place, place_of
+from hwopt.sweeps.store import Store, Summary, writing
 from hwopt.units import label
 from hwopt.validation import boxes_of, check_question, check_seconds, names_of, number_of
 

@@ -47,8 +47,8 @@ def figure_path(options: argparse.Namespace) -> Path | None:
 
 def _drawn_there(place: "UPath", draw: Callable[[Path], Any]) -> tuple[str, ...]:
     """Figures in an object store, where they are: drawn in a folder of this machine first."""
-    from hwopt.sweep.storage import uploaded
-    from hwopt.sweep.store import writing
+    from hwopt.sweeps.storage import uploaded
+    from hwopt.sweeps.store import writing
 
     with tempfile.TemporaryDirectory() as here, writing(place, lambda: "the store is complete, figures are not"):
         draw(Path(here))
@@ -70,7 +70,7 @@ class Outputs:
     @classmethod
     def of(cls, options: argparse.Namespace) -> "Outputs":
         """Those that the flags `--out`, `--no-figures` and `--report` name."""
-        from hwopt.sweep.storage import as_os_errors, place_of
+        from hwopt.sweeps.storage import as_os_errors, place_of
 
         folder = figures = None
         if options.out is not None:

@@ -20,7 +20,7 @@ import jax
 import numpy as np
 
 import hwopt
-from hwopt.sweep.specification import Specification
+from hwopt.sweeps.specification import Specification
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "results/reference/history.csv"

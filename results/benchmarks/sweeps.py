@@ -24,11 +24,11 @@ import numpy as np
 
 import hwopt
 from hwopt.design.template_inputs import template_inputs
-from hwopt.sweep.evaluator import in_order, options_of
-from hwopt.sweep.program_cache import forget
-from hwopt.sweep.reductions import Block
-from hwopt.sweep.run import SweepRun
-from hwopt.sweep.specification import Specification
+from hwopt.sweeps.evaluator import in_order, options_of
+from hwopt.sweeps.program_cache import forget
+from hwopt.sweeps.reductions import Block
+from hwopt.sweeps.run import SweepRun
+from hwopt.sweeps.specification import Specification
 
 FOLDER = Path(__file__).parents[2] / "results" / "reference"
 

@@ -86,7 +86,7 @@ def test_a_path_that_cannot_be_written_is_refused_before_computing(command, tmp_
     def never(*_, **__):
         pytest.fail("computed before the path was looked at")
 
-    for name in ("hwopt.solver.optimize.optimize", "hwopt.sweep.sweep", "hwopt.analysis.frontier.frontier"):
+    for name in ("hwopt.solver.optimize.optimize", "hwopt.sweeps.sweep", "hwopt.analysis.frontier.frontier"):
         monkeypatch.setattr(name, never)
     (tmp_path / "file").write_text("kept")
     for path in (

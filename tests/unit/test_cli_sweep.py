@@ -125,7 +125,7 @@ def test_an_interrupt_says_that_blocks_are_kept(monkeypatch, tmp_path):
     def stopped(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("hwopt.sweep.sweep", stopped)
+    monkeypatch.setattr("hwopt.sweeps.sweep", stopped)
     code, out, err = run(*SAMPLES, "--out", tmp_path / "a")
     assert code == 130 and out == "" and err.count("\n") == 1
     assert "finished blocks are kept" in err and "same command" in err
@@ -153,7 +153,7 @@ def test_no_question_is_the_default_one(monkeypatch):
         asked.append(question)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("hwopt.sweep.sweep", stopped)
+    monkeypatch.setattr("hwopt.sweeps.sweep", stopped)
     assert run(*SAMPLES)[0] == 130 and [each.name for each in asked] == ["train_cost"]
 
 

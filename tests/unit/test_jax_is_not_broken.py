@@ -13,7 +13,7 @@ import pytest
 
 import hwopt
 from hwopt import catalog
-from hwopt.sweep.specification import Specification
+from hwopt.sweeps.specification import Specification
 from hwopt.trace import jax_selftest
 
 ROWS = jax_selftest.ROWS

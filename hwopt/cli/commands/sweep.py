@@ -17,7 +17,7 @@ DEFAULT_SAMPLES = 1 << 20
 
 
 def _levels(example: str, flag: str, text: str) -> dict[str, list[float]]:
-    from hwopt.sweep.user_points import level_range
+    from hwopt.sweeps.user_points import level_range
 
     return {name: level_range(levels, f"{flag} {name}") for name, levels in entries(example, flag, text).items()}
 
@@ -81,7 +81,7 @@ def _variants(options: argparse.Namespace) -> int:
     from hwopt.output.answers.sweep import sweep_document, sweep_screen
     from hwopt.output.answers.sweep_table import write_table
     from hwopt.output.html.variants import variants_page
-    from hwopt.sweep import sweep
+    from hwopt.sweeps import sweep
 
     def draw(dataset: Any, folder: Path) -> list[Path]:
         from hwopt.output.figures.sweep import save_figures
@@ -167,7 +167,7 @@ def _joined(options: argparse.Namespace) -> bool:
         raise UserError(f"--coordinator {options.coordinator}: write host:port, such as node0:1234")
     import jax
 
-    from hwopt.sweep import store_lock
+    from hwopt.sweeps import store_lock
 
     store_lock.join(options.coordinator, count, index)
     return jax.process_index() == 0

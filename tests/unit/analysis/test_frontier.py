@@ -13,8 +13,8 @@ import xarray
 import hwopt
 from hwopt.analysis import frontier as room
 from hwopt.errors import UserError
-from hwopt.sweep import opened
-from hwopt.sweep.store import Store
+from hwopt.sweeps import opened
+from hwopt.sweeps.store import Store
 from tests.answers import content
 
 BOUNDS = {

@@ -14,7 +14,7 @@ from hwopt.calibration.intervals import question_interval
 from hwopt.design.lattices import lattice_of
 from hwopt.design.problem import set_variables
 from hwopt.errors import UserError
-from hwopt.sweep.space import Space
+from hwopt.sweeps.space import Space
 from objectives.serve_cost import ServeCost
 
 SMALL = {"tp": (2.0, 4.0), "pp": (1.0, 1.0), "batch": (38.0, 42.0), "chips_per_rack": (22.0, 24.0)}

@@ -8,7 +8,7 @@ import xarray
 
 from hwopt import UserError
 from hwopt.output.answers.sweep_table import check_table, variants_table, write_table
-from hwopt.sweep.coordinates import with_names
+from hwopt.sweeps.coordinates import with_names
 
 CASES = "chip=h100-sxm,cooling=air chip=b200,cooling=air"
 

@@ -187,7 +187,7 @@ def test_choices_add_up(monkeypatch):
         assert choices == {"chip": ["h100-sxm", "h200"], "cooling": ["direct-liquid"]}
         raise UserError("enough")
 
-    monkeypatch.setattr("hwopt.sweep.sweep", swept)
+    monkeypatch.setattr("hwopt.sweeps.sweep", swept)
     assert main(["sweep", "--choices", "chip=h100-sxm|h200", "--choices", "cooling=direct-liquid"]) == 2
 
 

@@ -21,7 +21,7 @@ from hwopt import workers
 from hwopt.cli import app
 from hwopt.errors import UserError
 from hwopt.output.figures.style import figure
-from hwopt.sweep.store import Store
+from hwopt.sweeps.store import Store
 from hwopt.trace import jax_selftest
 from tests.rotation import one_in
 

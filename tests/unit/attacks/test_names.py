@@ -31,8 +31,8 @@ from hwopt.output.export.trainer import file_text, training_file
 from hwopt.output.export.trainers import TRAINERS
 from hwopt.output.figures.style import figure, plain, save
 from hwopt.output.text.layout import fact, heading, store_lines
-from hwopt.sweep.attributes import flags
-from hwopt.sweep.specification import SweepCase
+from hwopt.sweeps.attributes import flags
+from hwopt.sweeps.specification import SweepCase
 from tests.names import PIECES, names
 from tests.tiers import turn
 from tests.unit.output.test_launch import CASES, report

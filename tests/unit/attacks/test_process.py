@@ -19,7 +19,7 @@ from hwopt import cleanup
 from hwopt.cli import app
 from hwopt.errors import UserError
 from hwopt.output.html import files
-from hwopt.sweep.store_lock import exclusive
+from hwopt.sweeps.store_lock import exclusive
 from tests.rotation import rotated
 
 SWEEP = [

@@ -31,7 +31,7 @@ from hwopt.integers.sampling import broken, complete_points
 from hwopt.integers.system import Integer, ModelKink, RangePiece, Role, System, integer
 from hwopt.solver.search.branch_and_bound import search
 from hwopt.solver.search.node_relaxations import NodeRelaxations
-from hwopt.sweep.space import Space
+from hwopt.sweeps.space import Space
 from tests.rotation import rotated
 
 

@@ -12,7 +12,7 @@ from hwopt.output.answers.documents import report_document
 from hwopt.output.answers.screens import estimate_screen
 from hwopt.output.text.customary_units import amount
 from hwopt.output.text.token_prices import TOKENS, counted, unit_of_work
-from hwopt.sweep.attributes import _counted
+from hwopt.sweeps.attributes import _counted
 from hwopt.trace.cache import evaluate_in_numpy
 from hwopt.units import pretty
 from tests.rotation import rotated

@@ -12,8 +12,8 @@ import pytest
 import hwopt
 from hwopt.cli import main
 from hwopt.errors import UserError
-from hwopt.sweep import opened
-from hwopt.sweep.store import Store
+from hwopt.sweeps import opened
+from hwopt.sweeps.store import Store
 from tests.toy import ToyCost
 
 BLOCK = 32_768

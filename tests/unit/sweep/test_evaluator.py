@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import pytest
 
 from hwopt.errors import UserError
-from hwopt.sweep.evaluator import AHEAD, COLUMNS, LEAST_TILE, SHARE, TILE, in_order, memory_of, tile_of
+from hwopt.sweeps.evaluator import AHEAD, COLUMNS, LEAST_TILE, SHARE, TILE, in_order, memory_of, tile_of
 
 CPU = jax.devices("cpu")[:1]
 

@@ -8,9 +8,9 @@ import jax
 import numpy as np
 import pytest
 
-from hwopt.sweep.samplers import Sobol
-from hwopt.sweep.strata import Strata
-from hwopt.sweep.stratified import GROUP, MOST_LEVELS, StratifiedSobol, interleaved_strata
+from hwopt.sweeps.samplers import Sobol
+from hwopt.sweeps.strata import Strata
+from hwopt.sweeps.stratified import GROUP, MOST_LEVELS, StratifiedSobol, interleaved_strata
 
 NAMES = ("a", "b", "c")
 LOW = np.array([[0.2, 0.0, 0.1], [0.3, 0.5, 0.1], [0.31, 0.6, 0.7]])

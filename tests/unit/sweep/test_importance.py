@@ -14,8 +14,8 @@ from hwopt.errors import UserError
 from hwopt.output.answers.sweep import sweep_screen
 from hwopt.output.answers.sweep_document import _quantiles, sweep_document
 from hwopt.solver.options import SEARCH
-from hwopt.sweep.reductions import CELLS
-from hwopt.sweep.specification import Specification
+from hwopt.sweeps.reductions import CELLS
+from hwopt.sweeps.specification import Specification
 from objectives.train_cost import TrainCost
 from tests.toy import ToyCost
 

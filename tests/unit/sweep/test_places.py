@@ -13,8 +13,8 @@ import xarray
 import hwopt
 from hwopt.cli.paths import Outputs
 from hwopt.errors import UserError
-from hwopt.sweep import opened, storage
-from hwopt.sweep.storage import is_url, place_of
+from hwopt.sweeps import opened, storage
+from hwopt.sweeps.storage import is_url, place_of
 from tests.toy import ToyCost
 
 fsspec = pytest.importorskip("fsspec", reason="no fsspec: pip install 'hwopt[stores]'")

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from hwopt.sweep import reductions
-from hwopt.sweep.program import OUTCOMES, PARTS
-from hwopt.sweep.reductions import BEST, INFEASIBLE, Block, Edges, Reduction, best_of, cells_of, front_of
+from hwopt.sweeps import reductions
+from hwopt.sweeps.program import OUTCOMES, PARTS
+from hwopt.sweeps.reductions import BEST, INFEASIBLE, Block, Edges, Reduction, best_of, cells_of, front_of
 
 BINNED = Edges(1.0, 100.0, 8)
 ACROSS, UP = Edges(1.0, 10.0, 5), Edges(1.0, 10.0, 4)

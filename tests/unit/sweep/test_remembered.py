@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import hwopt
-from hwopt.sweep.program_cache import decided, evaluator_of, forget
-from hwopt.sweep.run import SweepRun
-from hwopt.sweep.specification import Specification
+from hwopt.sweeps.program_cache import decided, evaluator_of, forget
+from hwopt.sweeps.run import SweepRun
+from hwopt.sweeps.specification import Specification
 from tests.toy import ToyCost
 
 ASKED = ToyCost()

@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import qmc
 
 from hwopt.errors import UserError
-from hwopt.sweep.samplers import MOST_SOBOL, DesignTable, Grid, LatinHypercube, Sobol, permuted
+from hwopt.sweeps.samplers import MOST_SOBOL, DesignTable, Grid, LatinHypercube, Sobol, permuted
 from tests.tiers import turn
 
 NAMES = [f"x{i}" for i in range(7)]

@@ -10,8 +10,8 @@ import pytest
 from hwopt.design.lattices import lattice_of
 from hwopt.errors import UserError
 from hwopt.plan import stage_layers
-from hwopt.sweep.samplers import Sobol
-from hwopt.sweep.space import Space
+from hwopt.sweeps.samplers import Sobol
+from hwopt.sweeps.space import Space
 from objectives.loss_under_budget import LossUnderBudget
 from objectives.train_cost import TrainCost
 from tests.tiers import turn

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from hwopt.solver.options import SEARCH
-from hwopt.sweep.specification import Specification
-from hwopt.sweep.warm_start import around, strata_around_optimum
+from hwopt.sweeps.specification import Specification
+from hwopt.sweeps.warm_start import around, strata_around_optimum
 from objectives.serve_cost import ServeCost
 from objectives.train_cost import TrainCost
 from tests.tiers import turn

@@ -24,9 +24,9 @@ import zarr
 
 import hwopt
 from hwopt.errors import UserError
-from hwopt.sweep import evaluator, opened
-from hwopt.sweep.store import Store, is_rows
-from hwopt.sweep.store_lock import exclusive
+from hwopt.sweeps import evaluator, opened
+from hwopt.sweeps.store import Store, is_rows
+from hwopt.sweeps.store_lock import exclusive
 from objectives.train_cost import TrainCost
 from tests.compiling import THOROUGH
 from tests.tiers import turn
@@ -54,7 +54,7 @@ import sys, time
 coordinator, count, index, out, asks, rest_s = sys.argv[1:]
 import jax
 if coordinator:
-    from hwopt.sweep.store_lock import join
+    from hwopt.sweeps.store_lock import join
     join(coordinator, int(count), int(index))
 import hwopt
 from objectives.train_cost import TrainCost
@@ -312,7 +312,7 @@ def test_two_at_once(whole, tmp_path):
 
 
 def test_a_folder_that_cannot_be_made_is_refused_before_anything_is_searched(tmp_path, monkeypatch):
-    monkeypatch.setattr("hwopt.sweep.run.strata_around_optimum", lambda *_: pytest.fail("searched"))
+    monkeypatch.setattr("hwopt.sweeps.run.strata_around_optimum", lambda *_: pytest.fail("searched"))
     (tmp_path / "file").touch()
     refused("cannot be written.*nothing is written yet", sweep, tmp_path / "file" / "new", seed=5)
 

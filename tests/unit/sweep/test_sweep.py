@@ -22,13 +22,13 @@ from hwopt.design.template_inputs import template_inputs
 from hwopt.errors import UserError
 from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.plan import stage_layers
-from hwopt.sweep.evaluator import TILE
-from hwopt.sweep.program import OUTCOMES, PARTS, SweepProgram
-from hwopt.sweep.reductions import BEST, CELLS, Edges
-from hwopt.sweep.samplers import LatinHypercube, Sobol
-from hwopt.sweep.space import Space
-from hwopt.sweep.specification import KnownOptimum, Specification
-from hwopt.sweep.user_points import level_range
+from hwopt.sweeps.evaluator import TILE
+from hwopt.sweeps.program import OUTCOMES, PARTS, SweepProgram
+from hwopt.sweeps.reductions import BEST, CELLS, Edges
+from hwopt.sweeps.samplers import LatinHypercube, Sobol
+from hwopt.sweeps.space import Space
+from hwopt.sweeps.specification import KnownOptimum, Specification
+from hwopt.sweeps.user_points import level_range
 from objectives.loss_under_budget import LossUnderBudget
 from objectives.train_cost import TrainCost
 from tests.tiers import turn
@@ -459,7 +459,7 @@ def test_level_ranges():
 
 def test_blocks_are_whole_tiles(monkeypatch):
     """Also where a device's tile is larger than a block with rows would be."""
-    monkeypatch.setattr("hwopt.sweep.specification.tile_of", lambda *_: TILE["gpu"])
+    monkeypatch.setattr("hwopt.sweeps.specification.tile_of", lambda *_: TILE["gpu"])
     for asked in ({}, {"rows": False}, {"block": 1}):
         assert Specification(QUESTION, 1 << 21, **asked).block % TILE["gpu"] == 0
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hwopt.sweep.evaluator import CPU_OPTIONS
+from hwopt.sweeps.evaluator import CPU_OPTIONS
 from hwopt.trace import fusion_barriers
 from hwopt.trace.scalar_program import Symbol, scalar_program
 from tests.compiling import HAS_EMITTERS, THOROUGH

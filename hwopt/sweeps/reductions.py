@@ -18,8 +18,8 @@ import moocore
 import numpy as np
 from jaxtyping import Array
 
-from hwopt.sweep.evaluator import options_of
-from hwopt.sweep.program import OUTCOMES, PARTS
+from hwopt.sweeps.evaluator import options_of
+from hwopt.sweeps.program import OUTCOMES, PARTS
 
 BINS = 64
 """Bins of a histogram, of equal ratio; the first and the last hold what lies beyond as well."""

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
-from hwopt.sweep.evaluator import Evaluator
-from hwopt.sweep.program import SweepProgram, VariantElasticities
-from hwopt.sweep.samplers import DesignTable, Sampler
+from hwopt.sweeps.evaluator import Evaluator
+from hwopt.sweeps.program import SweepProgram, VariantElasticities
+from hwopt.sweeps.samplers import DesignTable, Sampler
 
 T = TypeVar("T")
 

@@ -16,13 +16,13 @@ from hwopt.design.problem import Problem
 from hwopt.errors import UserError
 from hwopt.options import options_of
 from hwopt.solver.options import SearchOptions
-from hwopt.sweep import store_lock
-from hwopt.sweep.coordinates import with_names
-from hwopt.sweep.integrity import find_damage
-from hwopt.sweep.run import Progress, SweepRun
-from hwopt.sweep.specification import KnownOptimum, Specification
-from hwopt.sweep.storage import Place, place_of
-from hwopt.sweep.store import Store
+from hwopt.sweeps import store_lock
+from hwopt.sweeps.coordinates import with_names
+from hwopt.sweeps.integrity import find_damage
+from hwopt.sweeps.run import Progress, SweepRun
+from hwopt.sweeps.specification import KnownOptimum, Specification
+from hwopt.sweeps.storage import Place, place_of
+from hwopt.sweeps.store import Store
 
 if TYPE_CHECKING:
     import xarray

@@ -25,14 +25,14 @@ from hwopt.errors import UserError, suggest
 from hwopt.model.estimate import report_type
 from hwopt.model.report import ServingReport, TrainingReport
 from hwopt.solver.options import SEARCH, SearchOptions
-from hwopt.sweep.evaluator import chunk_of, memory_of, tile_of
-from hwopt.sweep.program import SweepProgram
-from hwopt.sweep.program_cache import program_of
-from hwopt.sweep.samplers import DesignTable, Grid, LatinHypercube, Sampler, Sobol
-from hwopt.sweep.space import Space
-from hwopt.sweep.strata import Strata
-from hwopt.sweep.stratified import GROUP, StratifiedSobol, interleaved_strata
-from hwopt.sweep.user_points import checked_levels, table_columns
+from hwopt.sweeps.evaluator import chunk_of, memory_of, tile_of
+from hwopt.sweeps.program import SweepProgram
+from hwopt.sweeps.program_cache import program_of
+from hwopt.sweeps.samplers import DesignTable, Grid, LatinHypercube, Sampler, Sobol
+from hwopt.sweeps.space import Space
+from hwopt.sweeps.strata import Strata
+from hwopt.sweeps.stratified import GROUP, StratifiedSobol, interleaved_strata
+from hwopt.sweeps.user_points import checked_levels, table_columns
 from hwopt.validation import boxes_of, check_question, names_of, number_of
 
 METHODS = ("sobol", "lhs", "grid", "table")

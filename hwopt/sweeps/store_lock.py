@@ -11,7 +11,7 @@ import jax
 
 from hwopt.cleanup import pause, removed_on_exit
 from hwopt.errors import UserError
-from hwopt.sweep.storage import Place
+from hwopt.sweeps.storage import Place
 
 T = TypeVar("T")
 

@@ -13,9 +13,9 @@ import jax
 import numpy as np
 
 from hwopt.errors import UserError
-from hwopt.sweep import storage
-from hwopt.sweep.storage import Place
-from hwopt.sweep.store import BLOCKS, CHECKSUM, DONE, Store, damaged, is_rows, writing
+from hwopt.sweeps import storage
+from hwopt.sweeps.storage import Place
+from hwopt.sweeps.store import BLOCKS, CHECKSUM, DONE, Store, damaged, is_rows, writing
 
 _OF_A_SUMMARY = ("finished", "best_are")
 """Attributes of a finished store."""

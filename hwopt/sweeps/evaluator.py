@@ -16,9 +16,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array
 
 from hwopt.errors import UserError
-from hwopt.sweep.program import JUDGED, SweepProgram, VariantElasticities
-from hwopt.sweep.samplers import Sampler
-from hwopt.sweep.stratified import StratifiedSobol
+from hwopt.sweeps.program import JUDGED, SweepProgram, VariantElasticities
+from hwopt.sweeps.samplers import Sampler
+from hwopt.sweeps.stratified import StratifiedSobol
 from hwopt.trace import jax_selftest
 from hwopt.trace.compiler_options import available_options
 from hwopt.trace.scalar_program import ScalarProgram

@@ -14,20 +14,20 @@ import jax
 import numpy as np
 
 from hwopt.cleanup import removed_on_exit
-from hwopt.sweep import attributes
-from hwopt.sweep.evaluator import Evaluator, in_order
-from hwopt.sweep.integrity import open_to_resume
-from hwopt.sweep.pilot import pilot_strata
-from hwopt.sweep.program import OUTCOMES, VariantElasticities
-from hwopt.sweep.program_cache import decided, evaluator_of, recent_programs
-from hwopt.sweep.reductions import BINS, CELLS, Block, Edges, Reduction
-from hwopt.sweep.specification import KnownOptimum, Specification, canonical
-from hwopt.sweep.storage import Place
-from hwopt.sweep.store import Store, StoreColumn, check_room, damaged, writing
-from hwopt.sweep.strata import Strata
-from hwopt.sweep.stratified import StratifiedSobol
-from hwopt.sweep.summary import summary
-from hwopt.sweep.warm_start import around, strata_around_optimum
+from hwopt.sweeps import attributes
+from hwopt.sweeps.evaluator import Evaluator, in_order
+from hwopt.sweeps.integrity import open_to_resume
+from hwopt.sweeps.pilot import pilot_strata
+from hwopt.sweeps.program import OUTCOMES, VariantElasticities
+from hwopt.sweeps.program_cache import decided, evaluator_of, recent_programs
+from hwopt.sweeps.reductions import BINS, CELLS, Block, Edges, Reduction
+from hwopt.sweeps.specification import KnownOptimum, Specification, canonical
+from hwopt.sweeps.storage import Place
+from hwopt.sweeps.store import Store, StoreColumn, check_room, damaged, writing
+from hwopt.sweeps.strata import Strata
+from hwopt.sweeps.stratified import StratifiedSobol
+from hwopt.sweeps.summary import summary
+from hwopt.sweeps.warm_start import around, strata_around_optimum
 
 PILOT_ROOM = 4.0
 """How far histograms reach beyond what the first tile of each case shows, as a ratio."""

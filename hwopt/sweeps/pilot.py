@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from hwopt.solver.options import SEARCH, SweepOptions
-from hwopt.sweep.evaluator import Evaluator, in_order
-from hwopt.sweep.reductions import INFEASIBLE, Reduction
-from hwopt.sweep.samplers import Sobol
-from hwopt.sweep.strata import Strata
-from hwopt.sweep.stratified import GROUP, MOST_LEVELS, StratifiedSobol
+from hwopt.sweeps.evaluator import Evaluator, in_order
+from hwopt.sweeps.reductions import INFEASIBLE, Reduction
+from hwopt.sweeps.samplers import Sobol
+from hwopt.sweeps.strata import Strata
+from hwopt.sweeps.stratified import GROUP, MOST_LEVELS, StratifiedSobol
 
 
 def pilot_strata(

@@ -15,8 +15,8 @@ from hwopt.solver.gp.reader import NotDGP
 from hwopt.solver.options import SEARCH, SearchOptions, SweepOptions
 from hwopt.solver.search.branch_and_bound import search
 from hwopt.solver.search.node_relaxations import NodeRelaxations
-from hwopt.sweep.space import Space
-from hwopt.sweep.specification import KnownOptimum
+from hwopt.sweeps.space import Space
+from hwopt.sweeps.specification import KnownOptimum
 
 
 def strata_around_optimum(problem: Problem, samples: int, options: SearchOptions = SEARCH) -> KnownOptimum | None:

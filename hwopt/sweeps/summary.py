@@ -11,11 +11,11 @@ from hwopt.hardware.cluster import Cluster
 from hwopt.model.kernels import kernels
 from hwopt.model.layers import work
 from hwopt.model.report import FEASIBILITY_TOLERANCE
-from hwopt.sweep.attributes import BOTTLENECK, flags, number, of_binding, of_case, of_metric, of_variable
-from hwopt.sweep.program import OUTCOMES, PARTS
-from hwopt.sweep.reductions import CELLS, INFEASIBLE, Edges, best_of, cells_of, front_of
-from hwopt.sweep.specification import Specification
-from hwopt.sweep.store import Summary
+from hwopt.sweeps.attributes import BOTTLENECK, flags, number, of_binding, of_case, of_metric, of_variable
+from hwopt.sweeps.program import OUTCOMES, PARTS
+from hwopt.sweeps.reductions import CELLS, INFEASIBLE, Edges, best_of, cells_of, front_of
+from hwopt.sweeps.specification import Specification
+from hwopt.sweeps.store import Summary
 from hwopt.trace.cache import evaluate_in_numpy
 from hwopt.units import label
 from hwopt.workload.operators import Operators

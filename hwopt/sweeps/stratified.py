@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from hwopt.sweep.samplers import Sampler, Sobol
-from hwopt.sweep.strata import Strata
+from hwopt.sweeps.samplers import Sampler, Sobol
+from hwopt.sweeps.strata import Strata
 
 GROUP = 1 << 8
 """Points in a row that are drawn from the same box: an aligned group of a Sobol sequence fills it evenly by itself."""

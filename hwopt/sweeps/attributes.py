@@ -6,8 +6,8 @@ from typing import Any
 from hwopt import escape
 from hwopt.design.metrics import Metric
 from hwopt.design.variables import Variable
-from hwopt.sweep.program import PARTS
-from hwopt.sweep.specification import Specification, canonical
+from hwopt.sweeps.program import PARTS
+from hwopt.sweeps.specification import Specification, canonical
 from hwopt.units import label
 from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import TOKEN

@@ -27,8 +27,8 @@ from zarr.storage import FsspecStore, MemoryStore
 
 from hwopt.cleanup import pause, removed_on_exit
 from hwopt.errors import UserError
-from hwopt.sweep import storage
-from hwopt.sweep.storage import Place
+from hwopt.sweeps import storage
+from hwopt.sweeps.storage import Place
 
 BLOCKS, DONE, CHECKSUM = "blocks", "done", "checksum"
 

@@ -19,7 +19,7 @@ from hwopt.design.problem import Problem
 from hwopt.design.template_inputs import Input
 from hwopt.model.report import FEASIBILITY_TOLERANCE, declared_margins
 from hwopt.model.training.schedule import Breakdown
-from hwopt.sweep.space import Space
+from hwopt.sweeps.space import Space
 from hwopt.trace.scalar_program import ScalarProgram, Symbol, scalar_program
 from hwopt.trace.simplify import slopes
 
