@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -60,13 +59,11 @@ class Parameter:
         return abs(self.elasticity) * self.uncertainty
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class BudgetSensitivity(BudgetUse):
     """A budget of the question, its shadow price at the optimum, and how the design follows its limit."""
 
-    design_elasticities: Mapping[str, float] = shown(
-        "", "% of each continuous variable per % of the limit", default=MappingProxyType({})
-    )
+    design_elasticities: Mapping[str, float] = shown("", "% of each continuous variable per % of the limit")
 
 
 @dataclass(frozen=True)
