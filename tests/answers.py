@@ -17,7 +17,7 @@ import numpy as np
 
 from hwopt.solver.options import SEARCH, SearchOptions
 
-SEARCHES = ("certified", "certified_choice", "certified_portfolio")
+SEARCHES = ("solve_global", "certified_choice", "certified_portfolio")
 """What `hwopt.optimize` hands a question to, in its module."""
 
 optimize = importlib.import_module("hwopt.solver.optimize")

@@ -17,7 +17,7 @@ FOUND: dict[tuple, Any] = {}
 @pytest.fixture
 def plans_once(monkeypatch):
     """Remember `best_plan` and `ranked_splits`. Tests of the search itself leave this fixture out."""
-    for name in ("best_plan", "ranked_ways"):
+    for name in ("best_plan", "ranked_splits"):
         monkeypatch.setattr(plan_search, name, _once(getattr(plan_search, name), content))
 
 

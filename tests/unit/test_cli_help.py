@@ -10,7 +10,7 @@ import pytest
 
 import hwopt
 from hwopt import registry
-from hwopt.cli import app, main
+from hwopt.cli import main
 from hwopt.cli.examples import ANSWERS
 from hwopt.cli.parser import build_parser, objective_of
 from objectives.machine import NOT_LIMITED
@@ -30,7 +30,7 @@ _parser = functools.cache(build_parser)
 
 @pytest.fixture(autouse=True)
 def one_parser_of_each_command(monkeypatch):
-    monkeypatch.setattr(app, "build_parser", _parser)
+    monkeypatch.setattr("hwopt.cli.parser.build_parser", _parser)
 
 
 def help_text(capsys, arguments):

@@ -113,8 +113,8 @@ def stopped(monkeypatch):
 
     monkeypatch.setattr(MachineQuestion, "problem", problem)
     for module, name in (
-        (hwopt.trace.kept, "estimated"), (hwopt.solver.plan_search, "best_plan"), (hwopt.analysis.scaling, "scale"),
-        (hwopt.analysis.fabrics, "fabrics"), (hwopt.analysis.fleet, "fleet"), (planning, "best_plan"),
+        (hwopt.trace.cache, "evaluate_in_numpy"), (hwopt.planning.plan_search, "best_plan"), (hwopt.analysis.scaling, "scale"),
+        (hwopt.analysis.fabrics, "fabrics"), (hwopt.analysis.fleet.data_parallel, "fleet"), (planning, "best_plan"),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, stop(getattr(module, name)))
     running.append(True)
@@ -302,7 +302,7 @@ def test_what_an_estimate_leaves_out_stands_in_every_question(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("module", "solver", "arguments"),
     [
-        (hwopt.solver.plan_search, "best_plan", ["plan", "--chip", "h100-sxm", "--chips", "64"]),
+        (hwopt.planning.plan_search, "best_plan", ["plan", "--chip", "h100-sxm", "--chips", "64"]),
         (hwopt.analysis.scaling, "scale", ["scale", "--chip", "h100-sxm", "--chips", "64:128"]),
         (hwopt.analysis.fabrics, "fabrics", ["fabrics", "--chip", "h100-sxm", "--chips", "64"]),
         (hwopt.analysis.fleet, "fleet", ["fleet", "--groups", "h100-sxm:64,a100-80:64"]),

@@ -92,7 +92,7 @@ def answer(kind: type, asked: Mapping[str, Schema] | None = None) -> Schema:
     """An object with the declared fields of an answer's class, and the keys of its question."""
     hints, keys, optional = get_type_hints(kind), dict(asked or {}), {}
     for name, each in declarations(kind).items():
-        hint = hints.get(name) or get_type_hints(vars(kind)[name].fget)["return"]
+        hint = hints.get(name) or get_type_hints(getattr(kind, name).fget)["return"]
         if each.spliced:
             keys |= fields_of(hint)
         else:

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from hwopt.cli import app, main
+from hwopt.cli import main
 from hwopt.cli.flags import Flag
 from hwopt.cli.output import JSON
 from hwopt.cli.parser import COMMANDS, build_parser
@@ -23,7 +23,7 @@ _parser = functools.cache(build_parser)
 
 @pytest.fixture(autouse=True)
 def one_parser_of_each_command(monkeypatch):
-    monkeypatch.setattr(app, "build_parser", _parser)
+    monkeypatch.setattr("hwopt.cli.parser.build_parser", _parser)
 
 
 def error(capsys, *arguments: str) -> str:

@@ -152,7 +152,7 @@ def nothing_is_computed(monkeypatch):
         exec(f"def {name}(*_, **__): __import__('pytest').fail('computed before all was checked')", scope)
         monkeypatch.setattr(function, "__code__", scope[name].__code__)
     monkeypatch.setattr(app, "_use_compilation_cache", lambda: None)
-    monkeypatch.setattr(app, "build_parser", _parser)
+    monkeypatch.setattr("hwopt.cli.parser.build_parser", _parser)
 
 
 def refused(arguments, capsys) -> str:
