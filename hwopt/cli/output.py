@@ -35,9 +35,9 @@ def say(text: str) -> None:
 
 def signed(command: str, document: dict[str, Any], line: str = "") -> dict[str, Any]:
     """Return an answer with the name of its schema, and the command `line` that produced it."""
-    from hwopt.output.schema.identity import identity
+    from hwopt.output.schema.identity import VERSION, identity
 
-    return {"schema": identity(command), "command": line} | document
+    return {"schema": identity(command), "schema_version": VERSION, "command": line} | document
 
 
 def show(options: argparse.Namespace, document: Callable[[], Any], screen: Callable[[], str]) -> None:

@@ -305,7 +305,7 @@ def test_what_an_estimate_leaves_out_stands_in_every_question(tmp_path, capsys):
         (hwopt.planning.plan_search, "best_plan", ["plan", "--chip", "h100-sxm", "--chips", "64"]),
         (hwopt.analysis.scaling, "scale", ["scale", "--chip", "h100-sxm", "--chips", "64:128"]),
         (hwopt.analysis.fabrics, "fabrics", ["fabrics", "--chip", "h100-sxm", "--chips", "64"]),
-        (hwopt.analysis.fleet, "fleet", ["fleet", "--groups", "h100-sxm:64,a100-80:64"]),
+        (hwopt.analysis.fleet.data_parallel, "fleet", ["fleet", "--groups", "h100-sxm:64,a100-80:64"]),
     ],
 )
 def test_titles_of_clusters_say_it_too(module, solver, arguments, monkeypatch):

@@ -6,7 +6,7 @@ from typing import Any
 
 from hwopt.output.schema import answers, machines, studies
 from hwopt.output.schema.elements import TEXT, Schema, either, listed, references, said
-from hwopt.output.schema.identity import identity
+from hwopt.output.schema.identity import VERSION, identity
 
 COMMANDS: dict[str, Schema] = {
     "optimize": either(*answers.OPTIMIZE["anyOf"], *studies.LAUNCH["anyOf"]),
@@ -47,6 +47,7 @@ def schema_of(command: str) -> dict[str, Any]:
         missing = set[str]().union(*(references(_DEFINITIONS[name]) for name in missing)) - needed
     mark = {
         "schema": said({"const": identity(command)}, "the schema of this answer"),
+        "schema_version": said({"const": VERSION}, "its version"),
         "command": said(TEXT, "the command line"),
         "approximations": said(listed(TEXT), "what an estimate of the workload leaves out; not of every answer"),
     }
@@ -66,4 +67,4 @@ def _marked(answer: Schema, mark: dict[str, Schema]) -> Schema:
         return answer | {"anyOf": [_marked(each, mark) for each in answer["anyOf"]]}
     if "$ref" in answer:
         return _marked(_DEFINITIONS[answer["$ref"].rpartition("/")[2]], mark)
-    return answer | {"properties": mark | answer["properties"], "required": ["schema", "command", *answer["required"]]}
+    return answer | {"properties": mark | answer["properties"], "required": ["schema", "schema_version", "command", *answer["required"]]}
