@@ -67,4 +67,5 @@ def _marked(answer: Schema, mark: dict[str, Schema]) -> Schema:
         return answer | {"anyOf": [_marked(each, mark) for each in answer["anyOf"]]}
     if "$ref" in answer:
         return _marked(_DEFINITIONS[answer["$ref"].rpartition("/")[2]], mark)
-    return answer | {"properties": mark | answer["properties"], "required": ["schema", "schema_version", "command", *answer["required"]]}
+    required = ["schema", "schema_version", "command", *answer["required"]]
+    return answer | {"properties": mark | answer["properties"], "required": required}

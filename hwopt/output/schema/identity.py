@@ -1,8 +1,8 @@
 """Names and version of the JSON Schemas, apart from the schemas themselves, which take a second to derive."""
 
 VERSION = 3
-"""Version of all schemas, that of the edition. It rises where a key goes, or changes its name, type, unit or meaning; new keys leave
-it as it is. Renamed keys are listed in `results/renames/json_keys.csv`."""
+"""Version of all schemas. It rises where a key disappears, or changes its name, type, unit or meaning; new keys leave it as it is.
+Renamed keys are listed in `results/renames/json_keys.csv`."""
 
 
 def identity(command: str) -> str:

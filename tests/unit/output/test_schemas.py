@@ -16,7 +16,7 @@ from hwopt.cli.parser import COMMANDS as KNOWN
 from hwopt.model.report import ServingReport, TrainingReport, outputs
 from hwopt.output.schema.commands import COMMANDS, schema_of
 from hwopt.output.schema.elements import closed, references
-from hwopt.output.schema.identity import identity
+from hwopt.output.schema.identity import VERSION, identity
 from tests.rotation import rotated, shared_out
 from tests.schemas import KEYS, check, keys_text
 
@@ -47,12 +47,19 @@ def test_numbers_of_a_report_are_described_as_they_are_declared(kind, name):
 
 
 def test_a_closed_schema_refuses_what_the_open_one_takes():
-    answer = {"schema": identity("sources"), "command": "hwopt sources", "question": "which", "sources": [], "more": 1}
+    answer = {
+        "schema": identity("sources"),
+        "schema_version": VERSION,
+        "command": "hwopt sources",
+        "question": "which",
+        "sources": [],
+        "more": 1,
+    }
     schema = schema_of("sources")
     jsonschema.validate(answer, schema)
     with pytest.raises(jsonschema.ValidationError, match="more"):
         jsonschema.validate(answer, closed(schema))
-    for missing in ("question", "schema"):
+    for missing in ("question", "schema", "schema_version"):
         with pytest.raises(jsonschema.ValidationError, match=missing):
             jsonschema.validate({key: x for key, x in answer.items() if key != missing}, schema)
     with pytest.raises(AssertionError, match="sources/0"):
