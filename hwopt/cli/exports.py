@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hwopt.cli.flags import Flag
-from hwopt.cli.output import show
+from hwopt.cli.runner import Rendered
 from hwopt.cli.value_types import one_of
 from hwopt.errors import UserError
 
@@ -62,7 +62,7 @@ def check_export(name: str | None, workload: Any, chip: str, precision: str) -> 
     KNOWN[name].check(f"--export {name}", entry.slug, architecture(entry), slot(precision))
 
 
-def show_export(
+def launch_files(
     options: argparse.Namespace,
     title: str,
     workload: Any,
@@ -70,8 +70,8 @@ def show_export(
     ranked: Sequence[Any],
     chips: Sequence[str],
     asked: Callable[[], Any],
-) -> None:
-    """Print the launch settings of the best plan that the software can express.
+) -> Rendered:
+    """Return the launch settings of the best plan that the software can express.
 
     **Arguments:** `name` of the workload; `ranked`: candidate plans, best first; `chips`: the chip of each group;
     `asked`: returns the question as JSON.
@@ -85,18 +85,15 @@ def show_export(
         trainer = FILES[options.export]
         write = lambda each: training_file(options.export, trainer, workload, each.plan)
         told = first_told(f"--export {options.export}", trainer.title, ranked, write)
-        show(options, lambda: asked() | told._asdict(), lambda: file_text(trainer, told, title))
-        return
+        return Rendered(lambda: asked() | told._asdict(), lambda: file_text(trainer, told, title))
     if options.export in TRAINERS:
         from hwopt.output.export import megatron
 
         settings = megatron.megatron_settings(workload, ranked[0].plan)
-        show(
-            options,
+        return Rendered(
             lambda: asked() | megatron.megatron_document(settings),
             lambda: megatron.megatron_text(settings, title),
         )
-        return
     from hwopt.catalog import checkpoint
     from hwopt.catalog.chips import architecture
     from hwopt.catalog.load import supported
@@ -104,4 +101,4 @@ def show_export(
 
     families = [architecture(supported("chips", chip)) for chip in chips]
     launch = launchable(options.export, workload, ranked, families, checkpoint(name))
-    show(options, lambda: asked() | launch_document(launch), lambda: launch_text(launch, title))
+    return Rendered(lambda: asked() | launch_document(launch), lambda: launch_text(launch, title))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
 from hwopt import registry
+from hwopt.cli import runner
 from hwopt.cli.commands import (
     check,
     compare,
@@ -31,17 +33,16 @@ from hwopt.cli.examples import ANSWERS, EXITS, FIRST, PROGRAM, epilog, examples,
 from hwopt.cli.flags import Flag, declare
 from hwopt.cli.output import JSON, say
 from hwopt.cli.question import DEFAULT_OBJECTIVE, field_flags, questions_with
-from hwopt.cli.runner import runs
 from hwopt.cli.value_types import SWITCH, TEXT
 from hwopt.errors import UserError, suggest
 
 
 class Command(NamedTuple):
-    """A command: what a list of commands says of it, its flags besides `--json`, and what it does."""
+    """A command: what a list of commands says of it, its flags besides `--json`, and what answers it."""
 
     summary: str
     flags: tuple[Flag, ...]
-    run: Callable[[argparse.Namespace], int]  # options -> exit code
+    answer: runner.Command
     asks: bool = False  # a design question, whose fields are flags too
 
     @property
@@ -51,30 +52,30 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    "optimize": Command("The best cluster for a design question, under budgets.", optimize.FLAGS, optimize.run, True),
+    "optimize": Command("The best cluster for a design question, under budgets.", optimize.FLAGS, optimize.answer, True),
     "compare": Command("A design question answered on several chips, side by side, each proved.", compare.FLAGS,
-                       runs(compare.answer), True),
-    "walls": Command("Which budget of a design question binds, until where, and which one next.", walls.FLAGS, runs(walls.answer),
+                       compare.answer, True),
+    "walls": Command("Which budget of a design question binds, until where, and which one next.", walls.FLAGS, walls.answer,
                      True),
     "sources": Command("The references behind exactly the numbers of a design question.", (), sources.sources, True),
     "sensitivity": Command("Sensitivities of the best cluster: elasticities, shadow prices, ranges.", sensitivity.FLAGS,
-                           sensitivity.run, True),
+                           sensitivity.answer, True),
     "invest": Command("What one more unit of each number is worth to the best cluster, replanned at both ends.", invest.FLAGS,
-                      runs(invest.answer), True),
+                      invest.answer, True),
     "sweep": Command("Many variants of a design question: the best, the front, what binds; resumes by itself.", sweep.FLAGS,
-                     sweep.run, True),
-    "estimate": Command("Time, memory, power and money of one cluster under one plan.", estimate.FLAGS, estimate.run),
-    "plan": Command("The best integer parallel plan of a cluster, by exhaustion.", plan.FLAGS, plan.run),
+                     sweep.answer, True),
+    "estimate": Command("Time, memory, power and money of one cluster under one plan.", estimate.FLAGS, estimate.answer),
+    "plan": Command("The best integer parallel plan of a cluster, by exhaustion.", plan.FLAGS, plan.answer),
     "scale": Command("The best plan on more and more chips, and where adding chips stops paying.", scale.FLAGS,
-                     runs(scale.answer)),
+                     scale.answer),
     "fleet": Command("One training run on chips of several kinds: shares of the batch, and what the older ones still add.",
-                     fleet.FLAGS, runs(fleet.answer)),
+                     fleet.FLAGS, fleet.answer),
     "fabrics": Command("What uneven links cost a run, by fabric or by density of racks: the price of predictability.",
-                       fabrics.FLAGS, runs(fabrics.answer)),
+                       fabrics.FLAGS, fabrics.answer),
     "check": Command("Whether a stated machine and plan are possible, line by line, and what would mend it.",
-                     check.FLAGS, runs(check.answer)),
+                     check.FLAGS, check.answer),
     "deploy": Command("Build a hall, rebuild one, rent space or rent the machine: money, dates, power.", deploy.FLAGS,
-                      runs(deploy.answer)),
+                      deploy.answer),
     "validate": Command("Measured against predicted, every row of a CSV file accounted for.", measured.VALIDATE,
                         measured.validate),
     "calibrate": Command("The model's constants fitted to your own measured runs.", measured.CALIBRATE, measured.calibrate),
@@ -165,7 +166,7 @@ def build_parser(objective: str, kind: type | None) -> OneLineParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
-        own.set_defaults(run=command.run, given={}, cli=CLI)
+        own.set_defaults(run=partial(runner.run, command.answer), given={}, cli=CLI)
         declare(own, (JSON, *command.flags, *([question] if command.asks else ())))
         if command.asks and kind is not None:
             own.set_defaults(kind=kind, asked=objective)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from hwopt.cli.flags import Flag
-from hwopt.cli.output import show
 from hwopt.cli.question import asked_objective
+from hwopt.cli.runner import Rendered
 from hwopt.cli.value_types import PATH
 from hwopt.errors import UserError
 
@@ -26,8 +26,8 @@ _LOGARITHMS = ("margins", "violations", "max_violation")
 """Keys of logarithms: differences of these numbers are already relative."""
 
 
-def reproduce(options: argparse.Namespace) -> int:
-    """Evaluate the design of an answer, and return the exit code."""
+def reproduce(options: argparse.Namespace) -> Rendered:
+    """Evaluate the design of an answer again."""
     others = [written for name, written in options.given.items() if name not in ("design", "json")]
     if others:
         raise UserError(f"--design states workload, cluster and plan: leave out {others[0]}")
@@ -46,8 +46,7 @@ def reproduce(options: argparse.Namespace) -> int:
     words = f"{len(differences)} numbers of {options.design} reproduced, to {largest:.1e}"
     if largest > EQUAL:
         words = f"differs from {options.design} by up to {100 * largest:.2g} % ({where}): catalog, constants or code have changed"
-    show(options, lambda: document | {"reproduced": found}, lambda: f"{screen()}\n\n{words}")
-    return 0 if feasible else 1
+    return Rendered(lambda: document | {"reproduced": found}, lambda: f"{screen()}\n\n{words}", feasible)
 
 
 def _read(path: str) -> dict[str, Any]:

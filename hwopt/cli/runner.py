@@ -2,6 +2,8 @@
 
 import argparse
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hwopt.cli.output import show
@@ -11,21 +13,34 @@ if TYPE_CHECKING:
     from hwopt.output.answer import Answer
 
 
-def runs(answer: "Callable[[argparse.Namespace], Answer]") -> Callable[[argparse.Namespace], int]:
-    """Return what runs a command: it renders the `answer` as the flags request, and returns the exit code."""
+@dataclass(frozen=True)
+class Rendered:
+    """An answer whose forms are functions, called only for what the flags request; else as `hwopt.output.answer.Answer`."""
 
-    def run(options: argparse.Namespace) -> int:
-        asked: Any = vars(options)
-        figure = figure_path(options) if "figure" in asked else None
-        path = page_path(options) if "report" in asked else None
-        found = answer(options)
-        if figure is not None and found.draw is not None:
-            found.draw(figure)
-        if path is not None:
-            from hwopt.output.html.files import write
+    document: Callable[[], Any]
+    screen: Callable[[], str]
+    feasible: bool = True
+    page: Callable[[str], str] | None = None
+    draw: Callable[[Path], Any] | None = None
 
-            write(path, found.page(options.command_line))
-        show(options, found.document, found.screen)
-        return 0 if found.feasible else 1
 
-    return run
+Command = Callable[[argparse.Namespace], "Answer | Rendered | int"]
+"""What a command does: return its answer, or an exit code where it has printed all there is to say."""
+
+
+def run(command: Command, options: argparse.Namespace) -> int:
+    """Run a command, render its answer as the flags request, and return the exit code."""
+    requested: Any = vars(options)
+    figure = figure_path(options) if "figure" in requested else None
+    path = page_path(options) if requested.get("report") is not None and "out" not in requested else None
+    found = command(options)
+    if isinstance(found, int):
+        return found
+    if figure is not None and found.draw is not None:
+        found.draw(figure)
+    if path is not None and found.page is not None:
+        from hwopt.output.html.files import write
+
+        write(path, found.page(options.command_line))
+    show(options, found.document, found.screen)
+    return 0 if found.feasible else 1

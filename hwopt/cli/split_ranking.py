@@ -5,10 +5,10 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
-from hwopt.cli.exports import show_export
+from hwopt.cli.exports import launch_files
 from hwopt.cli.flags import Flag
-from hwopt.cli.output import show
 from hwopt.cli.plan_args import limits, top, work_asked
+from hwopt.cli.runner import Rendered
 from hwopt.errors import UserError, suggest
 
 _GROUPS = ("chip", "decode_chip")
@@ -18,30 +18,30 @@ MOST_PAIRS = 64
 """Pairs of chips that are ranked: seconds each."""
 
 
-def show_splits(options: argparse.Namespace, flags: Sequence[Flag]) -> int:
-    """Print every way to share the chips, ranked; the exit code. **Arguments:** `flags` of the command."""
+def ranked_splits(options: argparse.Namespace, flags: Sequence[Flag]) -> Rendered:
+    """Return every way to share the chips, ranked. **Arguments:** `flags` of the command."""
     from hwopt.output.answers.disaggregation import splits_document, splits_lines
     from hwopt.output.answers.plans import plan_screen
-    from hwopt.planning.plan_search import ranked_splits
+    from hwopt.planning import plan_search
 
     works, ways = _asked(options, flags)
     first = next(iter(works.values()))
-    search, splits = ranked_splits(first.workload, ways, options.objective, top(options), limits(options))
+    search, splits = plan_search.ranked_splits(first.workload, ways, options.objective, top(options), limits(options))
     work = works[splits[0].way] if search.feasible else first
     if search.feasible and options.export is not None:
         ranked = [search.best, *search.alternatives]
-        show_export(options, work.title, work.workload, options.workload, ranked, work.chips, lambda: work.document)
-        return 0
+        return launch_files(
+            options, work.title, work.workload, options.workload, ranked, work.chips, lambda: work.document
+        )
     around = {"around": work.interval(search.best.report, search.best.plan), "constants": options.constants}
     together = next(each for each in splits if not each.best.plan.disaggregated)
     doubt = works[together.way].interval(together.best.report, together.best.plan)
     chips = {name: each.chips for name, each in works.items()} if len(ways) > 2 else {}
-    show(
-        options,
+    return Rendered(
         lambda: work.document | splits_document(search, splits, chips, **around),
         lambda: "\n".join([plan_screen(search, work.title, **around), *splits_lines(search, splits, doubt, chips)]),
+        search.feasible,
     )
-    return 0 if search.feasible else 1
 
 
 def _asked(options: argparse.Namespace, flags: Sequence[Flag]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -6,24 +6,22 @@ from itertools import groupby
 from pathlib import Path
 
 from hwopt.cli.flags import Flag
-from hwopt.cli.output import show
+from hwopt.cli.runner import Rendered
 from hwopt.cli.value_types import TEXT
 
 DOCS = (Flag("topic", "a page: a command, a theme of the physics, or what the list without a topic names", TEXT),)
 
 
-def docs(options: argparse.Namespace) -> int:
-    """The list of pages, or one."""
+def docs(options: argparse.Namespace) -> Rendered:
+    """Return the list of pages, or one page."""
     from hwopt.output import guide
 
     if options.topic is None:
         titles = {topic: guide.title(path) for topic, path in guide.topics().items()}
-        show(options, lambda: {"topics": titles}, lambda: _list(titles, guide.topics()))
-        return 0
+        return Rendered(lambda: {"topics": titles}, lambda: _list(titles, guide.topics()))
     page = guide.text(options.topic)
     document = {"topic": options.topic, "title": guide.title(guide.topics()[options.topic]), "text": page}
-    show(options, lambda: document, lambda: page)
-    return 0
+    return Rendered(lambda: document, lambda: page)
 
 
 def _list(titles: Mapping[str, str], paths: Mapping[str, Path]) -> str:

@@ -6,8 +6,8 @@ from typing import Any
 
 from hwopt.cli.cluster_flags import CLUSTER, DECODE_CHIP, DISAGGREGATED, TRAINING
 from hwopt.cli.flags import Flag
-from hwopt.cli.output import show
 from hwopt.cli.reproduce import DESIGN, reproduce
+from hwopt.cli.runner import Rendered
 from hwopt.cli.value_types import INTEGER, SETTINGS, SPOT, TEXT, ValueType, integer
 from hwopt.errors import UserError
 
@@ -35,8 +35,8 @@ FLAGS = (
 )  # fmt: skip
 
 
-def run(options: argparse.Namespace) -> int:
-    """Answer, and return the exit code."""
+def answer(options: argparse.Namespace) -> Rendered:
+    """Return the answer."""
     if options.design is not None:
         return reproduce(options)
     if missing := [flag for flag in ("--workload", "--chip", "--chips") if getattr(options, flag[2:]) is None]:
@@ -73,8 +73,7 @@ def run(options: argparse.Namespace) -> int:
     day = _day(options, work, cluster, plan, report)
     around = work.interval(report, plan), options.constants
     plan_and_report = lambda: {"plan": plan_document(report, plan)} | report_document(report, *around)
-    show(
-        options,
+    return Rendered(
         lambda: (
             work.document
             | plan_and_report()
@@ -93,8 +92,8 @@ def run(options: argparse.Namespace) -> int:
                 *transfer_lines(worth, before),
             ]
         ),
+        bool(report.feasible),
     )
-    return 0 if bool(report.feasible) else 1
 
 
 def _day(options: argparse.Namespace, work: Any, cluster: Any, plan: Any, report: Any) -> Any:

@@ -1,11 +1,12 @@
 """`hwopt validate` and `hwopt calibrate`: measured runs against the model, and its constants fitted to them."""
 
 import argparse
+from pathlib import Path
 
 from hwopt.cli.cluster_flags import CONSTANTS
 from hwopt.cli.flags import Flag
-from hwopt.cli.output import is_watched, show
-from hwopt.cli.paths import figure_path
+from hwopt.cli.output import is_watched
+from hwopt.cli.runner import Rendered
 from hwopt.cli.value_types import NAMES, PATH, SWITCH
 from hwopt.errors import UserError
 
@@ -32,21 +33,21 @@ CALIBRATE = (
 )
 
 
-def validate(options: argparse.Namespace) -> int:
-    """Score every row of a file, and return the exit code."""
+def validate(options: argparse.Namespace) -> Rendered:
+    """Score every row of a file."""
     if options.columns or options.template:
-        return _say_columns(options)
+        return _columns(options)
     _need_file(options)
-    figure = figure_path(options)
     from hwopt.calibration import validation
 
     result = validation.validate(options.file, constants=options.constants, progress=is_watched(options))
-    if figure is not None:
+
+    def draw(path: Path) -> None:
         from hwopt.output.figures.accuracy import plot_accuracy
 
-        plot_accuracy(result, figure)
-    show(options, lambda: result, lambda: validation.screen(result))
-    return 0
+        plot_accuracy(result, path)
+
+    return Rendered(lambda: result, lambda: validation.screen(result), draw=draw)
 
 
 def _need_file(options: argparse.Namespace) -> None:
@@ -57,24 +58,22 @@ def _need_file(options: argparse.Namespace) -> None:
         )
 
 
-def _say_columns(options: argparse.Namespace) -> int:
-    """What a file of measured runs may hold: documentation, or its first line."""
+def _columns(options: argparse.Namespace) -> Rendered:
+    """Return the columns that a file of measured runs may have: documentation, or its first line."""
     from hwopt.calibration.measured.columns import MeasuredRun, columns_of, columns_text, essential
 
     first = essential(MeasuredRun)
     names = [*first, *(name for name in columns_of(MeasuredRun) if name not in first)]
     text = columns_text(MeasuredRun).rstrip("\n") if options.columns else ",".join(names)
-    show(options, lambda: {"columns": names, "essential": list(first)}, lambda: text)
-    return 0
+    return Rendered(lambda: {"columns": names, "essential": list(first)}, lambda: text)
 
 
-def calibrate(options: argparse.Namespace) -> int:
-    """Fit, and return the exit code."""
+def calibrate(options: argparse.Namespace) -> Rendered:
+    """Fit the constants to a file of measured runs."""
     _need_file(options)
     from hwopt.calibration import fit
 
     result = fit.calibrate(
         options.file, options.out, only=options.only, constants=options.constants, progress=is_watched(options)
     )
-    show(options, lambda: result, lambda: fit.screen(result))
-    return 0
+    return Rendered(lambda: result, lambda: fit.screen(result))

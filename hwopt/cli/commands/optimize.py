@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from hwopt import escape
-from hwopt.cli.exports import EXPORT, check_export, show_export
+from hwopt.cli.exports import EXPORT, check_export, launch_files
 from hwopt.cli.flags import Flag
-from hwopt.cli.output import is_watched, show
-from hwopt.cli.paths import REPORT, page_path
+from hwopt.cli.output import is_watched
+from hwopt.cli.paths import REPORT
 from hwopt.cli.question import CHOICES, SEED, asked_objective, check_choices
+from hwopt.cli.runner import Rendered
 from hwopt.cli.value_types import BOXES, CONFIDENCE, NAMES, POSITIVE, SHARES, SWITCH, one_of
 from hwopt.errors import UserError
 
@@ -50,16 +51,15 @@ _LEAST_S = 1e-3
 """What is left of a search whose time ran out before it began: a first look."""
 
 
-def run(options: argparse.Namespace) -> int:
-    """Answer, and return the exit code."""
+def answer(options: argparse.Namespace) -> Rendered:
+    """Return the answer."""
     objective = asked_objective(options)
     check_choices(options)
     _check_together(options)
     from hwopt.design.portfolio import portfolio_of
 
     if portfolio_of(objective) is not None:
-        return _run_list(options, objective)
-    path = page_path(options)
+        return _list(options, objective)
     _check_export(options, objective)
     from hwopt.analysis.integrality_gap import LOOKED_AT, alternatives, integrality_gap
     from hwopt.calibration.intervals import question_interval
@@ -93,8 +93,7 @@ def run(options: argparse.Namespace) -> int:
         solution = confident(objective, options.confidence, **how)
     objective = replace(objective, **solution.chosen)  # what follows is about the best of the choices
     if options.export is not None and solution.feasible:
-        _show_export(options, objective, solution)
-        return 0
+        return _launch_files(options, objective, solution)
     if options.one_sided_prices and solution.certificate.gap is not None:
         from hwopt.solver.budget_prices import with_one_sided_prices
 
@@ -109,15 +108,15 @@ def run(options: argparse.Namespace) -> int:
         from hwopt.analysis.chance_constraints import regret
 
         doubt = regret(solution, options.vary, deadline=deadline, progress=is_watched(options))
-    if path is not None:
+
+    def page(command_line: str) -> str:
         from hwopt.analysis.sensitivity import parameters_of
-        from hwopt.output.html.files import write
         from hwopt.output.html.optimum import optimum_page
 
-        write(path, optimum_page(solution, options.command_line, *around, parameters_of(solution, deadline)))
+        return optimum_page(solution, command_line, *around, parameters_of(solution, deadline))
+
     said = (solution, *around, price, others, doubt)
-    show(options, lambda: solution_document(*said), lambda: solution_screen(*said))
-    return 0 if solution.feasible else 1
+    return Rendered(lambda: solution_document(*said), lambda: solution_screen(*said), solution.feasible, page)
 
 
 def _check_export(options: argparse.Namespace, objective: Any) -> None:
@@ -147,8 +146,8 @@ def _chips(objective: Any) -> tuple[str, ...]:
     return getattr(objective, "chips_of_groups", (objective.chip,))
 
 
-def _show_export(options: argparse.Namespace, objective: Any, solution: Any) -> None:
-    """Print the launch settings of the best design."""
+def _launch_files(options: argparse.Namespace, objective: Any, solution: Any) -> Rendered:
+    """Return the launch settings of the best design."""
     from hwopt import catalog
     from hwopt.planning.plan_table import PlanCandidate
 
@@ -163,9 +162,8 @@ def _show_export(options: argparse.Namespace, objective: Any, solution: Any) -> 
     title = escape.line(f"{catalog.named(name)} on {of}, {objective.precision}")
     named = dict(zip(("chip", "decode_chip"), chips, strict=False))
     asked = lambda: {"workload": objective.workload, **named, "chips": round(count), "precision": objective.precision}
-    show_export(
-        options, title, workload, name, [PlanCandidate(plan, solution.report, solution.objective)], chips, asked
-    )
+    ranked = [PlanCandidate(plan, solution.report, solution.objective)]
+    return launch_files(options, title, workload, name, ranked, chips, asked)
 
 
 _OF_ONE = {
@@ -176,8 +174,8 @@ _OF_ONE = {
 """Flags that are about one question."""
 
 
-def _run_list(options: argparse.Namespace, objective: Any) -> int:
-    """Answer a list of questions in the same parts."""
+def _list(options: argparse.Namespace, objective: Any) -> Rendered:
+    """Return the answer to a list of questions on the same parts."""
     for name, flag in _OF_ONE.items():
         if name in options.given and not (name == "regime" and options.regime == "certified"):
             raise UserError(
@@ -190,8 +188,7 @@ def _run_list(options: argparse.Namespace, objective: Any) -> int:
         objective, progress=is_watched(options), seconds=max(options.began + options.seconds - time.monotonic(), _LEAST_S),
         freeze=options.freeze, bounds=options.bounds, choices=options.choices,
     )  # fmt: skip
-    show(options, lambda: portfolio_document(solution), lambda: portfolio_screen(solution))
-    return 0 if solution.feasible else 1
+    return Rendered(lambda: portfolio_document(solution), lambda: portfolio_screen(solution), solution.feasible)
 
 
 def _check_together(options: argparse.Namespace) -> None:

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 from hwopt.cli.cluster_flags import CLUSTER, DECODE, DECODE_CHIP, DISAGGREGATED, PREFILL, SERVICE, TRAINING
-from hwopt.cli.exports import EXPORT, held_for, show_export
+from hwopt.cli.exports import EXPORT, held_for, launch_files
 from hwopt.cli.flags import Flag
-from hwopt.cli.output import show
 from hwopt.cli.plan_args import limits, top, work_asked
 from hwopt.cli.question import CHOICES
-from hwopt.cli.split_ranking import show_splits
+from hwopt.cli.runner import Rendered
+from hwopt.cli.split_ranking import ranked_splits
 from hwopt.cli.value_types import INTEGER, NAMES, POSITIVE, SETTINGS, SWITCH, TEXT, integer, number
 from hwopt.errors import UserError
 
@@ -42,20 +42,20 @@ FLAGS = (
 )  # fmt: skip
 
 
-def run(options: argparse.Namespace) -> int:
-    """Answer, and return the exit code."""
+def answer(options: argparse.Namespace) -> Rendered:
+    """Return the answer."""
     if options.splits:
-        return show_splits(options, FLAGS)
+        return ranked_splits(options, FLAGS)
     if options.choices:
         from hwopt.cli.cluster_choices import best_of_clusters
 
         asked, work, search, rows = best_of_clusters(
             options, lambda each: work_asked(each, FLAGS).cluster(each.chips), searched
         )
-        return _show(asked, work, search, rows)
+        return _answer(asked, work, search, rows)
     if options.chip is None:
         raise UserError("--chip is needed: hwopt plan --workload llama3.1-8b --chip h100-sxm --chips 8")
-    return _show(options, *searched(options))
+    return _answer(options, *searched(options))
 
 
 def searched(options: argparse.Namespace) -> tuple[Any, Any]:
@@ -80,16 +80,17 @@ def searched(options: argparse.Namespace) -> tuple[Any, Any]:
     return work, search
 
 
-def _show(options: argparse.Namespace, work: Any, search: Any, rows: Sequence[Any] = ()) -> int:
-    """Print the best plan, and what became of each choice (`Branch`); the exit code."""
+def _answer(options: argparse.Namespace, work: Any, search: Any, rows: Sequence[Any] = ()) -> Rendered:
+    """Return the best plan, with the outcome of each choice (`Branch`)."""
     from hwopt.output.answers.plans import plan_screen, plan_search_document
     from hwopt.output.text.choices import choice_lines, choices_document
     from hwopt.planning.plan_search import fitting_chips
 
     if search.feasible and options.export is not None:
         ranked = [search.best, *search.alternatives]
-        show_export(options, work.title, work.workload, options.workload, ranked, work.chips, lambda: work.document)
-        return 0
+        return launch_files(
+            options, work.title, work.workload, options.workload, ranked, work.chips, lambda: work.document
+        )
     fitting = None
     short = set(search.best.report.violations()) <= {"memory", "pool"}
     if short and not (search.feasible or options.disaggregate or options.decode_chip or options.batch):
@@ -98,5 +99,4 @@ def _show(options: argparse.Namespace, work: Any, search: Any, rows: Sequence[An
     also = {"choices": choices_document(rows)} if rows else {}
     document = lambda: plan_search_document(search, *around) | also
     screen = lambda: "\n".join([plan_screen(search, work.title, *around), *choice_lines(rows, search.objective.unit)])
-    show(options, lambda: work.document | document(), screen)
-    return 0 if search.feasible else 1
+    return Rendered(lambda: work.document | document(), screen, search.feasible)

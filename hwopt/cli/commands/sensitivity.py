@@ -2,12 +2,13 @@
 
 import argparse
 from dataclasses import replace
+from pathlib import Path
 
 from hwopt.cli.commands.optimize import BOUNDS, FREEZE, SECONDS
 from hwopt.cli.flags import Flag
-from hwopt.cli.output import is_watched, show
-from hwopt.cli.paths import figure_path
+from hwopt.cli.output import is_watched
 from hwopt.cli.question import CHOICES, SEED, asked_objective, check_choices
+from hwopt.cli.runner import Rendered
 from hwopt.cli.value_types import INTEGER, NAMES, PATH
 
 FIGURE = Flag("--figure", "also plot how far each input's range moves the optimum, to this image file", PATH)
@@ -24,9 +25,9 @@ FLAGS = (
 )
 
 
-def run(options: argparse.Namespace) -> int:
-    """Answer, and return the exit code."""
-    figure, objective = figure_path(options), asked_objective(options)
+def answer(options: argparse.Namespace) -> Rendered:
+    """Return the answer."""
+    objective = asked_objective(options)
     check_choices(options)
     from hwopt.analysis.sensitivity import NoOptimum, sensitivity
     from hwopt.design.metrics import metric
@@ -49,16 +50,16 @@ def run(options: argparse.Namespace) -> int:
         rows, unit = best.choices, best.problem.objective.unit
         objective = replace(objective, **best.chosen)
     try:
-        answer = sensitivity(objective, metrics=options.metrics, **how)
+        found = sensitivity(objective, metrics=options.metrics, **how)
     except NoOptimum as reason:
         message = str(reason)
-        show(options, lambda: {"feasible": False, "message": message}, lambda: message)
-        return 1
-    if figure is not None:
+        return Rendered(lambda: {"feasible": False, "message": message}, lambda: message, False)
+
+    def draw(path: Path) -> None:
         from hwopt.output.figures.tornado import plot_tornado
 
-        plot_tornado(answer, figure)
-    also = {"constants": answer.problem.provenance.mode} | ({"choices": choices_document(rows)} if rows else {})
-    screen = lambda: "\n".join([sensitivity_screen(answer, options.top), *choice_lines(rows, unit)])
-    show(options, lambda: sensitivity_document(answer) | also, screen)
-    return 0
+        plot_tornado(found, path)
+
+    also = {"constants": found.problem.provenance.mode} | ({"choices": choices_document(rows)} if rows else {})
+    screen = lambda: "\n".join([sensitivity_screen(found, options.top), *choice_lines(rows, unit)])
+    return Rendered(lambda: sensitivity_document(found) | also, screen, draw=draw)

@@ -3,8 +3,8 @@
 import argparse
 
 from hwopt.cli.flags import Flag
-from hwopt.cli.output import show
 from hwopt.cli.question import asked_objective
+from hwopt.cli.runner import Rendered
 from hwopt.cli.value_types import TEXT
 
 CATALOG = (
@@ -13,8 +13,8 @@ CATALOG = (
 )
 
 
-def catalog(options: argparse.Namespace) -> int:
-    """Kinds of entries, entries of a kind, or one entry."""
+def catalog(options: argparse.Namespace) -> Rendered:
+    """Return the kinds of entries, the entries of a kind, or one entry."""
     from hwopt import catalog
     from hwopt.output.text import catalog_cards
 
@@ -29,19 +29,16 @@ def catalog(options: argparse.Namespace) -> int:
         if options.kind == "chips" and "unsupported" not in entry.text:
             catalog.chip(options.name)  # refuses here what no other command would take
         document, text = catalog_cards.entry(entry)
-    show(options, lambda: document, lambda: text)
-    return 0
+    return Rendered(lambda: document, lambda: text)
 
 
-def sources(options: argparse.Namespace) -> int:
-    """The references behind exactly the numbers of a question."""
+def sources(options: argparse.Namespace) -> Rendered:
+    """Return the references behind exactly the numbers of a question."""
     from hwopt.design.portfolio import portfolio_of
 
     objective = asked_objective(options)
     problem = portfolio_of(objective) or objective.problem()
-    show(
-        options,
+    return Rendered(
         lambda: {"question": problem.question, "sources": list(problem.sources)},
         lambda: "\n".join([problem.question, "", *(f"- {text}" for text in problem.sources)]),
     )
-    return 0

@@ -69,8 +69,8 @@ FLAGS = (
 )  # fmt: skip
 
 
-def run(options: argparse.Namespace) -> int:
-    """Answer, and return the exit code."""
+def answer(options: argparse.Namespace) -> int:
+    """Answer, and return the exit code: several processes may share a sweep, of which one speaks."""
     return (_variants if options.frontier is None else _optima)(options)
 
 
