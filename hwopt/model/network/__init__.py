@@ -1,1 +1,1 @@
-"""Collectives and routes over nested tiers, switch counts, several sites."""
+"""Network model: collectives and routes over nested tiers, switch counts, training across several sites."""

@@ -1,4 +1,4 @@
-"""Several sites that train one model: one of them as a cluster of its own, and the exchange between them."""
+"""Training of one model across several sites: the share of one site, and the exchange of gradients between sites."""
 
 import equinox as eqx
 
@@ -11,20 +11,20 @@ from hwopt.workload.transformer import total_parameters
 
 
 def one_site(run: TrainingRun, cluster: Cluster, plan: Plan) -> tuple[TrainingRun, Cluster, Plan]:
-    """What one site holds and does: its share of the chips, of the replicas and of the batch."""
-    count = cluster.sites.count  # quotients, not products with a share: thirds of integers stay integers
+    """Return the run, cluster and plan of one site: its share of the batch, of the chips and of the data parallel replicas."""
+    count = cluster.sites.count  # dividing by the count, not multiplying by 1/count, keeps exact multiples integer
     run = eqx.tree_at(lambda r: r.global_batch_sequences, run, run.global_batch_sequences / count)
     cluster = eqx.tree_at(lambda c: c.chips, cluster, cluster.chips / count)
     return run, cluster, eqx.tree_at(lambda p: p.dp, plan, plan.dp / count)
 
 
 def exchange_s(run: TrainingRun, cluster: Cluster, plan: Plan) -> Scalar:
-    """Time of the lines between sites, a step: `(2 (S - 1)/S P e / B + 2 alpha) / H`; none for one site.
+    """Return the time of the exchange between sites, per step: `(2 (S - 1)/S P e / B + 2 alpha) / H`; 0 for one site.
 
-    Every site sends and receives the whole model once to reduce and once to gather, each part straight to the site that
-    adds it up, every H local steps.
+    Every H local steps each site sends and receives the whole model once to reduce and once to gather. Each part goes directly
+    to the site that reduces it. S are sites, P trainable parameters, e bytes per parameter, B and alpha bandwidth and latency.
 
-    **Arguments:** the whole cluster. **Returns:** s, before any overlap.
+    **Arguments:** `cluster`: the whole cluster, all sites included. **Returns:** s, before any overlap.
 
     **Source:** Douillard et al., arXiv 2311.08105 (DiLoCo, H = 500); streamed in parts: arXiv 2501.18512.
     """
@@ -36,13 +36,15 @@ def exchange_s(run: TrainingRun, cluster: Cluster, plan: Plan) -> Scalar:
 
 
 def chips_in_step(cluster: Cluster, plan: Plan) -> Scalar:
-    """Chips that wait for each other at the end of a step: those of a site, of all sites where every step exchanges.
+    """Return the chips that wait for each other at the end of a step: `N_site S^(1/H)`.
 
-    **Arguments:** the cluster of one site. **Returns:** `N_site S^(1/H)`.
+    These are the chips of one site; with an exchange every step (H = 1) those of all S sites. Between, a power law.
+
+    **Arguments:** `cluster`: the cluster of one site. **Returns:** chips.
     """
     return cluster.chips * cluster.sites.count ** (1.0 / plan.local_steps)
 
 
 def replicas_apart(cluster: Cluster, plan: Plan) -> Scalar:
-    """Replicas that learn apart: the sites, as far as steps between exchanges are local: `S^(1 - 1/H)`."""
+    """Return the number of replicas that train independently between exchanges: `S^(1 - 1/H)` for S sites and H local steps."""
     return cluster.sites.count ** (1.0 - 1.0 / plan.local_steps)
