@@ -1,1 +1,1 @@
-"""One accelerator: roofline, silicon, manufacture, heat and clock."""
+"""Model of one accelerator: roofline kernel times, silicon areas, manufacturing cost, heat and sustained clock."""

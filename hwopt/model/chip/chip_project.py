@@ -1,4 +1,4 @@
-"""From a parametric chip to a cluster of it: the chip, its price, its links."""
+"""Parametric chips: from a custom chip design to the chip, its manufacturing cost, and a cluster built of it."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -11,11 +11,11 @@ from hwopt.model.chip import manufacture, silicon
 from hwopt.types import Scalar
 
 _BASE_DIES = 4.0
-"""Base dies below stacked compute dies (MI300X has four); the number only sets their yield."""
+"""Number of base dies below stacked compute dies (MI300X has four); it affects only the yield of the base dies."""
 
 
 def _parts(project: ChipProject) -> tuple[Dies, Package, tuple[Dies, Process]]:
-    """What goes into one package: compute dies, the package, base dies and their process."""
+    """Return the contents of one package: compute dies, package, and base dies with their process."""
     design, technology = project.design, project.technology
     area = silicon.areas(design, technology)
     compute = design.compute_area_m2 / design.dies
@@ -29,13 +29,13 @@ def _parts(project: ChipProject) -> tuple[Dies, Package, tuple[Dies, Process]]:
     one = jnp.ones_like(design.dies)
     base = Dies(
         count=_BASE_DIES * technology.stacked,
-        # Without base dies their number is 0; an area of 0 would have a root without a gradient.
+        # Without base dies their count is 0; an area of 0 would make the gradient of its square root infinite.
         fixed_area_m2=jnp.where(technology.stacked > 0, area.base_dies / _BASE_DIES, design.compute_area_m2),
         harvestable_area_m2=0.0 * one,
         compute_units=one,
         enabled_fraction=one,
     )
-    # Base dies are designed once too, where there are any.
+    # Base dies have design costs of their own, if there are any.
     process = project.base_process
     process = eqx.tree_at(lambda p: p.nre_usd, process, process.nre_usd * technology.stacked)
     package = Package(
@@ -47,7 +47,7 @@ def _parts(project: ChipProject) -> tuple[Dies, Package, tuple[Dies, Process]]:
 
 
 def chip(project: ChipProject) -> Chip:
-    """The accelerator, in the same form as a datasheet's."""
+    """Return the accelerator of a project, in the same form as one from a datasheet."""
     dies, package, base = _parts(project)
     return silicon.chip(
         project.design,
@@ -58,15 +58,15 @@ def chip(project: ChipProject) -> Chip:
 
 
 def bill(project: ChipProject) -> manufacture.ChipBill:
-    """What one chip costs to make."""
+    """Return the manufacturing cost of one chip by part, USD."""
     dies, package, base = _parts(project)
     return manufacture.bill_of_materials(dies, package, project.process, project.volume, extra=[base])
 
 
 def installed(cluster: Cluster, project: ChipProject) -> Cluster:
-    """The cluster with the project's chip in every socket: its price, and its links in the two inner tiers.
+    """Return the cluster with the project's chip in every socket: its price, and its link bandwidth in the two inner tiers.
 
-    Tiers beyond keep their share of the scale-out bandwidth (oversubscription).
+    Tiers further out keep their ratio to the scale-out bandwidth (oversubscription).
     """
     design, network, prices = project.design, cluster.network, cluster.prices
     bandwidth = network.bandwidth_bytes_per_s
@@ -85,10 +85,10 @@ def installed(cluster: Cluster, project: ChipProject) -> Cluster:
 
 
 def areas(project: ChipProject) -> silicon.Areas:
-    """Where the silicon of one package goes."""
+    """Return the silicon areas of one package by function."""
     return silicon.areas(project.design, project.technology)
 
 
 def margins(project: ChipProject) -> dict[str, Scalar]:
-    """Signed logarithmic margins of what can be exposed and connected: reticle, shoreline, package."""
+    """Return signed logarithmic margins, `log(limit / need)`, by name: reticle, shoreline and package size."""
     return silicon.margins(project.design, project.technology)._asdict()

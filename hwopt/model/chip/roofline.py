@@ -1,4 +1,4 @@
-"""Time of kernels on one chip: roofline with efficiencies that fall smoothly with small shapes."""
+"""Kernel times on one chip: a roofline with efficiencies that fall smoothly for small shapes."""
 
 from __future__ import annotations
 
@@ -19,22 +19,25 @@ from hwopt.workload.training import TrainingRun
 _FP32, _BF16 = PRECISIONS.index("fp32"), PRECISIONS.index("bf16")
 
 HALF_SIZE_RATE = 3.12e14
-"""16-bit rate, FLOP/s, at which a stack's `gemm_half_size` is stated: an A100's."""
+"""16-bit rate, FLOP/s, for which a stack's `gemm_half_size` is stated: that of an A100."""
 
 
 class KernelTime(NamedTuple):
-    """Time of kernels, split by what bounds them; the first three parts add up to the whole, power follows from the others."""
+    """Time of kernels, split by bottleneck.
 
-    compute_s: Array  # at the arithmetic peak, efficiency included
-    memory_s: Array  # what HBM traffic adds beyond that
+    The total is the sum of the first three parts. Power and the sustained clock are computed from the others.
+    """
+
+    compute_s: Array  # arithmetic, efficiency included
+    memory_s: Array  # HBM time not overlapped by arithmetic
     launch_s: Array  # gaps between kernels
-    hbm_s: Array  # in which HBM is busy, under compute or not
-    arithmetic_s: Array  # what `compute_s` is at the clock asked for
-    core_s: Array  # the same, by the energy that it takes at the clock that is kept
+    hbm_s: Array  # HBM busy time, overlapped by arithmetic or not
+    arithmetic_s: Array  # `compute_s` at the requested clock
+    core_s: Array  # `arithmetic_s` times the energy ratio of the sustained to the requested clock
 
     @classmethod
     def as_asked(cls, compute_s: Array, memory_s: Array, launch_s: Array, hbm_s: Array) -> KernelTime:
-        """Of kernels at the clock asked for."""
+        """Return the time of kernels that run at the requested clock."""
         return cls(compute_s, memory_s, launch_s, hbm_s, compute_s, compute_s)
 
     @property
@@ -42,39 +45,40 @@ class KernelTime(NamedTuple):
         return self.compute_s + self.memory_s + self.launch_s
 
     def scaled(self, factor: Array | float) -> KernelTime:
-        """The same work `factor` times."""
+        """Return the time of `factor` times the work."""
         return KernelTime(*(part * factor for part in self))
 
     def plus(self, other: KernelTime) -> KernelTime:
         return KernelTime(*(a + b for a, b in zip(self, other, strict=True)))
 
     def summed(self, weights: Array | np.ndarray) -> KernelTime:
-        """Weighted sum over the gemm axis."""
+        """Return the weighted sum over the GEMM axis."""
         return KernelTime(*(jnp.sum(part * weights) for part in self))
 
 
 def hbm_seconds_per_byte(chip: Chip) -> Scalar:
-    """Reciprocal of the attainable HBM bandwidth, s/B (a product with it keeps float32 gradients in range)."""
+    """Return the reciprocal of the attainable HBM bandwidth, s/B (multiplying by it keeps float32 gradients in range)."""
     return 1.0 / (chip.hbm_bandwidth_bytes_per_s * chip.hbm_efficiency)
 
 
 def bf16_rate(chip: Chip) -> Scalar:
-    """Dense 16-bit peak at the present clock, FLOP/s."""
+    """Return the dense 16-bit peak at the present clock, FLOP/s."""
     return chip.peak_flops_per_s[_BF16] * chip.clock_ratio
 
 
 def fp32_rate(chip: Chip) -> Scalar:
-    """Dense 32-bit peak at the present clock, FLOP/s."""
+    """Return the dense 32-bit peak at the present clock, FLOP/s."""
     return chip.peak_flops_per_s[_FP32] * chip.clock_ratio
 
 
 def half_size_growth(chip: Chip, run: TrainingRun | Service) -> Scalar:
-    """Half size of a product over the stack's: `(rate / HALF_SIZE_RATE)^(1/3)` by the 16-bit rate; of runs in 32 bit the mean of
-    that and the same by the 32-bit rate, by share.
+    """Return the factor from the stack's GEMM half size to this chip's: `(rate / HALF_SIZE_RATE)^(1/3)` by the 16-bit rate.
 
-    What a kernel takes to start and drain is a time. Formats of matrix units share tiles and pipelines, and their measured products
-    the 16-bit rate's half size; 32 bit runs outside of these units on most chips, many times slower (V100: 8), and fills sooner.
-    A mean of half sizes, not of rates: so it is a posynomial, and the time of a product is one. No mix has been measured.
+    The half size is the matrix dimension at which a GEMM dimension costs twice its ideal time. It grows with the rate because a
+    kernel's start and drain take a fixed time. Formats of the matrix units share tiles and pipelines, and their measured GEMMs
+    fit the 16-bit rate's half size. On most chips 32-bit arithmetic runs outside these units, many times slower (V100: 8), and
+    fills sooner. Runs with a 32-bit share use the mean of the factors of both rates, weighted by share. A mean of half sizes,
+    not of rates, is a posynomial, and so is the GEMM time. No mix has been measured.
     """
     share = run.gemm_precision[_FP32]
     narrow, full = ((rate * (1.0 / HALF_SIZE_RATE)) ** (1.0 / 3.0) for rate in (bf16_rate(chip), fp32_rate(chip)))
@@ -82,57 +86,63 @@ def half_size_growth(chip: Chip, run: TrainingRun | Service) -> Scalar:
 
 
 def seconds_per_flop(chip: Chip, run: TrainingRun | Service) -> tuple[Scalar, Scalar]:
-    """Seconds a FLOP of a large GEMM takes in the run's mix of formats, and where it stays wide.
+    """Return the seconds per FLOP of a large GEMM: in the run's mix of formats, and in the format of operations kept wide.
 
-    `sum_p share_p / (peak_p eff_p f/f_0)`: formats run one after the other, so times add.
+    `sum_p share_p / (peak_p eff_p f/f_0)`: formats run one after the other, so times add. For wide operations see `_wide`.
     """
     each = 1.0 / (chip.peak_flops_per_s * chip.matmul_efficiency * chip.clock_ratio)
     return jnp.sum(run.gemm_precision * each), _wide(run, each)
 
 
 def _wide(run: TrainingRun | Service, each: Array) -> Scalar:
-    """Mean of a number by format over what stays wide: attention, router and logits run in 16 bit, or in the run's own
-    format where that is wider.
+    """Return the mean of a per-format number over operations kept wide: attention, router and logits.
+
+    They run in 16 bit, or in the run's own format where that is wider.
     """
     wider, narrower = run.gemm_precision[:_BF16], run.gemm_precision[_BF16:]
     return jnp.sum(wider * each[:_BF16]) + jnp.sum(narrower) * each[_BF16]
 
 
 def wide_rate(chip: Chip, run: TrainingRun | Service) -> Scalar:
-    """Dense peak of what stays wide, at the present clock, FLOP/s; efficiencies of attention kernels refer to it."""
+    """Return the dense peak of operations kept wide (attention, router, logits) at the present clock, FLOP/s.
+
+    Efficiencies of attention kernels refer to this peak.
+    """
     return chip.clock_ratio / _wide(run, 1.0 / chip.peak_flops_per_s)
 
 
 _UNPACKED_BYTES = 0.9
-"""By which stored weights are narrower than what multiplies them where kernels unpack them: 4 or 8 bit before 16. Units multiply
-4 by 8 bit, and mixtures of formats are apart by less."""
+"""Bytes by which stored weights are at least narrower than the GEMM operands where kernels unpack them.
+
+Kernels unpack 4 or 8 bit to 16. Matrix units multiply 4 by 8 bit directly, and mixtures of formats differ by less.
+"""
 
 _EQUAL = 1e-6
-"""Relative difference of two rates up to which they are one: rounding of float32."""
+"""Relative difference up to which two rates count as equal: rounding of float32."""
 
 
 def fastest_peak(chip: Chip, run: TrainingRun | Service) -> Scalar:
-    """Dense peak of the run's formats at the clock asked for, FLOP/s: what an MFU divides by.
+    """Return the dense peak of the run's formats at the requested clock, FLOP/s: the denominator of MFU.
 
-    The mix of the GEMMs' formats, or what stays wide where that is faster (chips whose 8-bit integers are an afterthought), so
-    that no run is above it.
+    It is the peak of the mix of GEMM formats, or that of operations kept wide if higher (on chips with slow 8-bit integer
+    units). Thus no run exceeds it.
     """
     mix = chip.clock_ratio / jnp.sum(run.gemm_precision / chip.peak_flops_per_s)
     wide = wide_rate(chip, run)
-    # Equal where one format does all: then its gradient is the mix's.
+    # With a single format both peaks are equal; the gradient is then that of the mix.
     return pick(wide > mix * (1.0 + _EQUAL), wide, mix)
 
 
 def fastest_seconds_per_flop(chip: Chip, run: TrainingRun | Service) -> Scalar:
-    """Seconds that a FLOP takes at least, in large GEMMs of the fastest of the run's formats."""
+    """Return the least seconds per FLOP: large GEMMs in the fastest of the run's formats."""
     low_s, wide_s = seconds_per_flop(chip, run)
-    return pick(wide_s * (1.0 + _EQUAL) < low_s, wide_s, low_s)  # where no format is narrow the two are equal
+    return pick(wide_s * (1.0 + _EQUAL) < low_s, wide_s, low_s)  # equal where no format is narrow
 
 
 def sram_traffic_factor(chip: Chip, element_bytes: Elementwise) -> Elementwise:
-    """HBM bytes a multiply-add costs when operands are blocked in SRAM of S bytes: `2 e / sqrt(S / (3 e))`.
+    """Return the HBM bytes per multiply-add when operands are blocked in SRAM of S bytes: `2 e / sqrt(S / (3 e))`.
 
-    Three square blocks share S. This is what SRAM area buys.
+    Three square blocks of elements of e bytes share S. This is the benefit of SRAM area.
 
     **Source:** Hong and Kung 1981; Kwasniewski et al. 2019 give the constant of the bound as 2 m n k / sqrt(S).
     """
@@ -150,21 +160,24 @@ def gemm_time(
     in_experts: np.ndarray = IN_EXPERTS,
     inner_read: Array | None = None,
 ) -> KernelTime:
-    """Time of each GEMM of the table, forward; backward each gradient costs the same products.
+    """Return the time of each GEMM of the table, forward; in the backward pass each gradient costs the same GEMMs.
 
-    `max(2 m n k / (peak eff) (1 + r g/m)(1 + g/n)(1 + g/k), bytes / HBM) + casts / HBM + launch + start`, bytes the larger of
-    the compulsory ones and those of blocking in SRAM; casts to a low format are kernels of their own.
+    `max(2 m n k / (peak eff) (1 + r g/m)(1 + g/n)(1 + g/k), bytes / HBM) + casts / HBM + launch + start`. g is the half size, r
+    the row share. Bytes are the larger of compulsory traffic and traffic of blocking in SRAM. Casts to a narrow format are
+    separate kernels.
 
-    **Arguments:** `weight_element`: bytes of a stored weight of products in the low format, where it is another than theirs;
-    `in_experts`: 1 for products that run grouped by expert; `inner_read`: elements of a row that are read from memory, where they
-    are not all k.
+    **Arguments:**
+    - `table`: GEMM shapes m, n, k, counts and formats;
+    - `weight_element`: bytes of a stored weight of GEMMs in the narrow format, where they differ from the GEMM's format;
+    - `in_experts`: 1 for GEMMs that run grouped by expert;
+    - `inner_read`: elements of a row that are read from memory, where they are not all k.
 
-    **Returns:** s, shape (gemm,); zero for GEMMs the model lacks.
+    **Returns:** s, shape (gemm,); zero for GEMMs that the model lacks.
     """
     present = table.n > 0
-    # Guarded on both sides: shapes of an absent GEMM never enter a quotient, so its gradients are exact zeros.
+    # Guard inputs and outputs: shapes of an absent GEMM never enter a quotient, so its gradients are exact zeros.
     m, n, k, n_launched = (jnp.where(present, x, 1.0) for x in (table.m, table.n, table.k, table.n_launched))
-    # What a kernel takes to start and to drain is a time: the faster the chip, the larger the product it equals.
+    # Start and drain take a fixed time: the faster the chip, the larger the GEMM that takes as long.
     half = stack.gemm_half_size * half_size_growth(chip, run)
     rows = half * ((1.0 - in_experts) * stack.gemm_row_share + in_experts * stack.expert_row_share)
     shape_loss = (1.0 + rows / m) * (1.0 + half / n_launched) * (1.0 + half / k)
@@ -185,18 +198,18 @@ def gemm_time(
     blocked = m * n * k * sram_traffic_factor(chip, element)
     casts = table.low_precision * _cast_bytes(m, n, k, low_bytes, stack)
     memory = maximum(compulsory, blocked) * table.count * hbm_seconds_per_byte(chip)
-    cast_s = casts * table.count * hbm_seconds_per_byte(chip)  # kernels of their own
+    cast_s = casts * table.count * hbm_seconds_per_byte(chip)  # separate kernels
     slowest = maximum(compute, memory) + cast_s
-    narrow = table.low_precision * above_zero(2.0 - 2.0 * low_bytes)  # 1 at 4 bit, 0 from 8 on
+    narrow = table.low_precision * above_zero(2.0 - 2.0 * low_bytes)  # 1 at 4 bit, 0 from 8 bit on
     launch = (stack.kernel_launch_s + stack.gemm_start_s) * jnp.ones_like(compute) + narrow * stack.cast_start_s
     each = KernelTime.as_asked(compute, slowest - compute, launch, memory + cast_s)
     return KernelTime(*(jnp.where(present, part, 0.0) for part in each))
 
 
 def _cast_bytes(m: PerGemm, n: PerGemm, k: PerGemm, low_bytes: Scalar, stack: Stack) -> PerGemm:
-    """Bytes of turning 16-bit inputs, and where they are not kept weights, into the low format.
+    """Return the bytes of casting 16-bit inputs to the narrow format, and weights where their cast is not cached.
 
-    None at 16 bit, read 2 and write `low` a pass below.
+    None at 16 bit; below, each pass reads 2 bytes and writes `low_bytes` per element.
     """
     share = 1.0 - above_zero(low_bytes - 1.0) + above_zero(low_bytes - 2.0)
     return stack.cast_passes * share * (m + stack.weight_cast_share * n) * k * (2.0 + low_bytes)
@@ -205,12 +218,12 @@ def _cast_bytes(m: PerGemm, n: PerGemm, k: PerGemm, low_bytes: Scalar, stack: St
 def kernel_time(
     flops: Scalar, rate: Scalar, hbm_bytes: Scalar, chip: Chip, kernels: Scalar | float, stack: Stack, maximum: Maximum
 ) -> KernelTime:
-    """One roofline kernel group: `max(flops / rate, bytes / HBM) + kernels x launch`."""
+    """Return the time of one group of roofline kernels: `max(flops / rate, bytes / HBM) + kernels x launch`."""
     compute, memory = flops * (1.0 / rate), hbm_bytes * hbm_seconds_per_byte(chip)
     return KernelTime.as_asked(compute, maximum(compute, memory) - compute, kernels * stack.kernel_launch_s, memory)
 
 
 def stream_time(hbm_bytes: Scalar, chip: Chip, kernels: Scalar | float, stack: Stack) -> KernelTime:
-    """Kernels that only move memory: `bytes / HBM + kernels x launch`."""
+    """Return the time of kernels that only move memory: `bytes / HBM + kernels x launch`."""
     memory = hbm_bytes * hbm_seconds_per_byte(chip)
     return KernelTime.as_asked(jnp.zeros_like(memory), memory, kernels * stack.kernel_launch_s, memory)

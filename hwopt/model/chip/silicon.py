@@ -1,7 +1,7 @@
-"""Chip design: from areas, memory, links and a clock to a `Chip`.
+"""Silicon model: from a chip design (areas, memory, links, clock) to a `Chip`.
 
-With `dies` and the 0/1 constant `stacked` fixed, every area is a posynomial of the design (log-log convex), and the peak a
-monomial at fixed specialisation. Marked where it is not so.
+With `dies` and the 0/1 constant `stacked` fixed, every area is a posynomial of the design (log-log convex). The peak is a
+monomial at fixed `matrix_per_vector`. Exceptions are marked.
 """
 
 from typing import NamedTuple
@@ -15,27 +15,27 @@ from hwopt.types import PRECISIONS, Scalar
 
 
 class Areas(NamedTuple):
-    """Where the silicon of a package goes, m2 and m."""
+    """Silicon areas of a package by function, m2; lengths of die edge, m."""
 
-    compute: Scalar  # units with registers, local memory, control
-    fabric: Scalar  # what joins and carries them
+    compute: Scalar  # compute units with registers, local memory, control
+    fabric: Scalar  # crossbars, clock spines and gaps; with stacked dies the silicon that carries them
     sram: Scalar
     hbm_phy: Scalar  # PHYs and controllers
     scale_up_phy: Scalar
     scale_out_phy: Scalar
     fixed: Scalar
     die_to_die: Scalar
-    total: Scalar  # all dies, base dies included: the sum of the above
+    total: Scalar  # all dies, base dies included: sum of the above
     one_die: Scalar  # the largest compute die
     base_dies: Scalar  # 0 unless stacked
-    footprint: Scalar  # silicon under the lid: base dies where compute dies stand on them
-    shoreline_needed: Scalar  # m of die edge
+    footprint: Scalar  # silicon under the lid; base dies only, where compute dies are stacked on them
+    shoreline_needed: Scalar  # die edge for PHYs, m
     shoreline_available: Scalar
     interposer: Scalar
 
 
 class ChipMargins(NamedTuple):
-    """Log of limit over need: negative where a design cannot be built."""
+    """Margins of a chip design, log of limit over need: negative where the design cannot be built."""
 
     reticle: Scalar
     shoreline: Scalar
@@ -43,9 +43,10 @@ class ChipMargins(NamedTuple):
 
 
 def transistors_per_flop(design: ChipDesign, technology: Technology) -> Scalar:
-    """Transistors of compute area per 16-bit matrix FLOP/clk: a posynomial.
+    """Return the transistors of compute area per 16-bit matrix FLOP/clk: a posynomial.
 
-    `a + b R / s + c L`: multipliers, registers (R bytes per vector FLOP/clk, at specialisation s), local memory (L bytes).
+    `a + b R / s + c L`: multipliers, registers (R bytes per vector FLOP/clk, s matrix FLOPs per vector FLOP), and local memory
+    (L bytes).
 
     **Source:** the form is that of Zhang et al., LLMCompass, ISCA 2024 (units, register files, local buffers add up);
     constants in `hwopt/data/datapaths`.
@@ -58,9 +59,9 @@ def transistors_per_flop(design: ChipDesign, technology: Technology) -> Scalar:
 
 
 def flop_energy_j(design: ChipDesign, technology: Technology) -> Scalar:
-    """Energy per 16-bit matrix FLOP at the nominal clock, operands from local memory included: a posynomial.
+    """Return the energy per 16-bit matrix FLOP at the nominal clock, including operands from local memory: a posynomial.
 
-    **Units:** J/FLOP, as a chip draws it at TDP per FLOP of its best large matrix products.
+    **Units:** J/FLOP, as drawn at TDP per FLOP of the chip's best large GEMMs.
     """
     return (
         technology.matrix_energy_j_per_flop
@@ -70,21 +71,21 @@ def flop_energy_j(design: ChipDesign, technology: Technology) -> Scalar:
 
 
 def peak_bf16_flops_per_s(design: ChipDesign, technology: Technology) -> Scalar:
-    """Dense 16-bit peak at the nominal clock: enabled area x density / transistors per FLOP/clk x clock.
+    """Return the dense 16-bit peak at the nominal clock: enabled area x density / transistors per FLOP/clk x clock, FLOP/s.
 
-    Its inverse is a posynomial; a monomial at fixed `matrix_per_vector`.
+    Its reciprocal is a posynomial; at fixed `matrix_per_vector` it is a monomial.
     """
     transistors = design.compute_area_m2 * design.enabled_fraction * technology.logic_density_per_m2
     return transistors / transistors_per_flop(design, technology) * technology.nominal_clock_hz
 
 
 def areas(design: ChipDesign, technology: Technology) -> Areas:
-    """Silicon and shoreline of a design.
+    """Return the silicon areas and shoreline of a design.
 
-    `total = (compute (1 + fabric) + SRAM + PHYs + fixed) (1 + share (1 - 1/dies))`, a posynomial with `dies` fixed, and so
-    are `one_die`, `footprint`, `interposer`, `shoreline_needed`. `shoreline_available` is a root of `footprint`: the ratio
-    of needed to available edge is therefore not log-log convex, and neither is its margin concave; a proof replaces it by a
-    bound, and the gap says what that leaves open.
+    `total = (compute (1 + fabric) + SRAM + PHYs + fixed) (1 + share (1 - 1/dies))` is a posynomial with `dies` fixed. So are
+    `one_die`, `footprint`, `interposer` and `shoreline_needed`. `shoreline_available` is proportional to the square root of
+    `footprint`. Therefore the ratio of needed to available edge is not log-log convex, and its margin is not concave. The
+    search relaxes it by a bound; the optimality gap includes the resulting slack.
 
     **Returns:** `Areas`, m2 and m.
 
@@ -107,7 +108,7 @@ def areas(design: ChipDesign, technology: Technology) -> Areas:
     stacked, alone = technology.stacked, 1.0 - technology.stacked
     base = stacked * (rest + die_to_die)
     footprint = alone * total + base
-    # Dies in a row: all edges, less two at each seam; base dies count as one block.
+    # Dies in a row: all edges except the two at each seam; base dies count as one block.
     row = alone * (2.0 * design.dies + 2.0) * jnp.sqrt(1.0 / design.dies) + 4.0 * stacked
     return Areas(
         **parts,
@@ -125,10 +126,10 @@ def areas(design: ChipDesign, technology: Technology) -> Areas:
 
 
 def margins(design: ChipDesign, technology: Technology) -> ChipMargins:
-    """How far a design is from what can be exposed and connected: `log(limit / need)`.
+    """Return the margins of a design to the limits of reticle, shoreline and package: `log(limit / need)`.
 
-    The margins of reticle and package are log-log concave (their negatives are logs of posynomials); the shoreline's is
-    not, see `areas`.
+    The margins of reticle and package are log-log concave (their negatives are logs of posynomials). The shoreline margin is
+    not; see `areas`.
     """
     area = areas(design, technology)
     return ChipMargins(
@@ -139,12 +140,13 @@ def margins(design: ChipDesign, technology: Technology) -> ChipMargins:
 
 
 def chip(design: ChipDesign, technology: Technology, *, wafers: Scalar, embodied_carbon_kg: Scalar) -> Chip:
-    """The accelerator that a design yields, in the same form as a datasheet's.
+    """Return the accelerator of a design, in the same form as one from a datasheet.
 
-    Core power is what the sustained share of the peak draws: `efficiency x peak x energy per FLOP`; it grows as
-    `(v + (1-v) r)^2 r` at the clock ratio r. Log-log convex but for core power in `matrix_per_vector` (a ratio of posynomials).
+    Core power is that of the sustained share of the peak: `efficiency x peak x energy per FLOP`. It grows as `(v + (1-v) r)^2
+    r` with the clock ratio r. Log-log convex, except for core power in `matrix_per_vector` (a ratio of posynomials).
 
-    **Arguments:** `wafers` that one good chip takes and `embodied_carbon_kg` of making it, from `hwopt.model.chip.manufacture`.
+    **Arguments:** `wafers` per good chip, and `embodied_carbon_kg` of manufacturing it, both from
+    `hwopt.model.chip.manufacture`.
     """
     silicon = areas(design, technology)
     peak = peak_bf16_flops_per_s(design, technology)

@@ -1,4 +1,4 @@
-"""The clock that kernels keep under a power cap and cooling: what their own arithmetic and HBM traffic draw settles it."""
+"""Sustained clock of kernels under a power cap and cooling, from the power of their own arithmetic and HBM traffic."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from hwopt.types import Scalar
 
 
 class RunningChip(Chip):
-    """A chip at work. `clock_ratio` stays the clock asked for: kernels that draw less than full load may keep it.
+    """A chip that executes kernels, each at its own sustained clock.
 
-    Where full load fits at that clock, all do.
+    `clock_ratio` remains the requested clock: kernels that draw less than full load may sustain it. If full load is sustainable
+    at the requested clock (`slows` is false), all kernels are.
     """
 
     slows: Array = computed("", "whether full load does not fit at the clock asked for")
@@ -29,9 +30,9 @@ class RunningChip(Chip):
 
 
 def clock_under_load(chip: Chip, point: OperatingPoint) -> RunningChip:
-    """A chip whose kernels settle at clocks of their own, or all at the lowest where it does not run at that.
+    """Return a chip whose kernels settle at their own clocks; all run at the lowest clock where even that is not sustainable.
 
-    **Arguments:** its `point` at full load.
+    **Arguments:** `chip`; `point`: its operating point at full load.
     """
     runs = point.cooling_margin > 0.0
     return RunningChip(
@@ -43,32 +44,32 @@ def clock_under_load(chip: Chip, point: OperatingPoint) -> RunningChip:
 
 
 class ClockModel(NamedTuple):
-    """Kernels at their clock against the clock asked for."""
+    """Effect of the sustained clock on kernels, relative to the requested clock."""
 
-    slowdown: Array | float  # of arithmetic: clock asked for over clock kept
-    energy: Array | float  # of arithmetic: squared voltage over that at the clock asked for
+    slowdown: Array | float  # of arithmetic: requested over sustained clock
+    energy: Array | float  # of arithmetic: squared voltage over that at the requested clock
 
 
 AS_ASKED = ClockModel(1.0, 1.0)
 
 _STEPS = 7
-"""Newton steps to the clock: the sixth is exact in float64 from half of the clock asked for on, the seventh from a third on."""
+"""Newton steps to the sustained clock; exact in float64 after six from half the requested clock, after seven from a third."""
 
 
 def pace(chip: Chip, kernels: KernelTime) -> ClockModel:
-    """The pace of kernels that follow each other within what power controllers average over, milliseconds.
+    """Return slowdown and energy ratio of consecutive kernels within the averaging time of power controllers, milliseconds.
 
-    Their clock f is the one asked for, f_a, or else the one at which they draw what is allowed on average:
-    `P_core(f_a) (V / V_a)^2 C + P_HBM H = (P_allowed - P_L(f)) (M + C f_a / f)`, C and H their seconds of arithmetic at f_a and of
-    HBM, M what HBM adds beyond C. Times `u = f / f_a` and over C that is a cubic in u, convex and above zero at 1, so Newton steps
-    from there fall onto its root. Faster HBM moves the same bytes at the same energy: it shortens M, so the sum of both times falls
-    with it.
+    Their clock f is the requested one, f_a, or else the clock at which their mean power equals the allowed power: `P_core(f_a)
+    (V / V_a)^2 C + P_HBM H = (P_allowed - P_L(f)) (M + C f_a / f)`. C is arithmetic time at f_a, H HBM busy time, and M the HBM
+    time not overlapped by C. Multiplied by `u = f / f_a` and divided by C, this is a cubic in u. It is convex and positive at
+    1, so Newton steps from there decrease monotonically to its root. Faster HBM moves the same bytes at the same energy: it
+    shortens M, and the total time falls with it.
 
-    M is kept as at f_a, which counts a little too much where HBM bounds some of them. The time is the least over f of the
-    larger of `M + C f_a / f` and `energy / allowed power`: log-log convex but for that M, a difference. No proof meets it:
-    designs are held to clocks at which full load fits.
+    M is taken at f_a, which slightly overestimates the time of kernels that HBM bounds. The time is the minimum over f of the
+    larger of `M + C f_a / f` and `energy / allowed power`. It is log-log convex except for M, which is a difference. No
+    relaxation needs it: the search only admits clocks at which full load is sustainable.
 
-    **Returns:** as asked for a chip that is held to a clock at which full load fits.
+    **Returns:** `AS_ASKED` (no slowdown) for a chip that is not a `RunningChip`: its clock is restricted to sustainable ones.
     """
     if not isinstance(chip, RunningChip):
         return AS_ASKED
@@ -82,7 +83,7 @@ def pace(chip: Chip, kernels: KernelTime) -> ClockModel:
     square = 2.0 * growth * v * core_w + steeper_w * added
     linear = v * v * core_w + steeper_w + hbm_w * hbm - left_w * added
     slows = jnp.where(chip.slows, computes & (square + linear > left_w - cubic), False)
-    # Rows that keep the clock get a problem with a root, so that no gradient is a quotient by zero.
+    # Rows at the requested clock get a problem that has a root, so that no gradient divides by zero.
     linear = jnp.where(slows, linear, 1.0)
 
     def newton(_: Array, ratio: Array) -> Array:
@@ -102,7 +103,10 @@ def pace(chip: Chip, kernels: KernelTime) -> ClockModel:
 
 
 def settled(chip: Chip, kernels: KernelTime, *, beside: KernelTime | None = None) -> KernelTime:
-    """Kernels at the clock that they keep. **Arguments:** those that run `beside` them, which compute nothing."""
+    """Return kernels at their sustained clock.
+
+    **Arguments:** `kernels`, at the requested clock; `beside`: kernels that run concurrently and have no arithmetic.
+    """
     keeps = pace(chip, kernels if beside is None else kernels.plus(beside))
     if keeps is AS_ASKED:
         return kernels
@@ -110,5 +114,5 @@ def settled(chip: Chip, kernels: KernelTime, *, beside: KernelTime | None = None
 
 
 def asked_core_share(chip: Chip, point: OperatingPoint) -> Scalar | float:
-    """Power of compute dies at full load and the clock asked for, over `point.core_w`, that at the clock which full load leaves."""
+    """Return the full-load power of compute dies at the requested clock, over `point.core_w`, that at the sustained clock."""
     return core_power_w(chip, chip.clock_ratio) / point.core_w if isinstance(chip, RunningChip) else 1.0

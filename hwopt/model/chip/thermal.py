@@ -1,7 +1,7 @@
-"""Heat: what a chip may draw, the clock that leaves it, and the temperature it settles at.
+"""Thermal model: a chip's allowed power, its sustained clock, and its junction temperature.
 
-Leakage grows with temperature and temperature with leakage, so the operating point is the root of an equation, found by a fixed
-number of Newton steps; or the temperature is given, and a margin says whether it settles there.
+Leakage depends on temperature and temperature on leakage, so the operating point is the root of an equation. A fixed number of
+Newton steps finds it. Alternatively the temperature is given, and a margin tells whether the chip settles at or below it.
 """
 
 import math
@@ -18,54 +18,57 @@ from hwopt.model.numerics.root_finding import held, lambert_above_branch, moved,
 from hwopt.types import Scalar
 
 LOWEST_CLOCK = 0.05
-"""Of nominal: a chip that cannot even run at this clock does not work."""
+"""Lowest operating clock over the nominal clock: a chip that cannot sustain it does not work."""
 
 LEAST_RISE_K = 1e-3
-"""Of the junction above the coolant; stands for a coolant that is too warm to cool, which is infeasible."""
+"""Smallest temperature difference between junction limit and coolant, K; replaces differences of infeasibly warm coolants."""
 
-_TIE = 16  # roundings by which more may be drawn than is removed before a chip throttles
-_CLOCK_STEPS = 8  # the 7th is exact in float64 for chips far wilder than any on record
+_TIE = 16  # rounding errors by which drawn power may exceed removed power before a chip throttles
+_CLOCK_STEPS = 8  # the 7th is exact in float64 even for chips far more extreme than any on record
 
 
 class OperatingPoint(NamedTuple):
-    """A chip at full load under its power cap and its cooling."""
+    """Operating point of a chip at full load under its power cap and its cooling."""
 
-    clock_ratio: Array  # sustained, over nominal
+    clock_ratio: Array  # sustained clock over nominal
     junction_k: Array
-    allowed_w: Array  # the least of power cap, what cooling removes, and the heat flux limit
+    allowed_w: Array  # minimum of power cap, heat removal by the cooling, and heat flux limit
     leakage_w: Array  # at that clock and temperature
-    core_w: Array  # dynamic power of the compute dies there
-    power_w: Array  # everything
-    clock_margin: Array  # log(power removed / power drawn) at the clock asked for: negative where it throttles
-    cooling_margin: Array  # the same at the lowest clock: negative where the chip cannot run
+    core_w: Array  # dynamic power of the compute dies at that clock
+    power_w: Array  # total
+    clock_margin: Array  # log(power removed / power drawn) at the requested clock: negative where it throttles
+    cooling_margin: Array  # like `clock_margin`, at the lowest clock: negative where the chip cannot run
 
 
 def thermal_resistance_k_per_w(chip: Chip, cooling: Cooling) -> Scalar:
-    """Junction to coolant: `R = R_sink + r / A`."""
+    """Return the thermal resistance from junction to coolant, K/W: `R = R_sink + r / A`."""
     return cooling.sink_resistance_k_per_w + cooling.area_resistance_k_m2_per_w / chip.heat_area_m2
 
 
 def voltage_ratio(chip: Chip, clock_ratio: Scalar | float) -> Scalar:
-    """Supply voltage over nominal: `V = V_t + kappa f`, i.e. `v + (1 - v) f/f_0` with v = V_t/V_0.
+    """Return the supply voltage over nominal: `V = V_t + kappa f`, i.e. `v + (1 - v) f/f_0` with v = V_t/V_0.
 
-    **Source:** the linear upper bound of the alpha-power law (Sakurai and Newton 1990); keeps log-log convexity.
+    **Source:** the linear upper bound of the alpha-power law (Sakurai and Newton 1990); it preserves log-log convexity.
     """
     v = chip.threshold_voltage_fraction
     return v + (1.0 - v) * clock_ratio
 
 
 def lowest_clock(chip: Chip) -> Scalar:
-    """`LOWEST_CLOCK`, or the one asked for if that is lower."""
+    """Return `LOWEST_CLOCK`, or the requested clock if that is lower."""
     return jnp.where(chip.clock_ratio < LOWEST_CLOCK, chip.clock_ratio, LOWEST_CLOCK)
 
 
 def core_power_w(chip: Chip, clock_ratio: Scalar) -> Scalar:
-    """Dynamic power of the compute dies at full load: `P_0 (V/V_0)^2 f/f_0`. A posynomial in f."""
+    """Return the dynamic power of the compute dies at full load: `P_0 (V/V_0)^2 f/f_0`. A posynomial in f."""
     return chip.core_power_w * voltage_ratio(chip, clock_ratio) ** 2 * clock_ratio
 
 
 def leakage_w(chip: Chip, clock_ratio: Scalar | float, junction_k: Scalar) -> Scalar:
-    """Leakage: `P_L (V/V_0) exp(beta (T - T_ref))`. Log-log convex: the exponent is a posynomial less a constant."""
+    """Return the leakage power, W: `P_L (V/V_0) exp(beta (T - T_ref))`.
+
+    Log-log convex: the exponent is a posynomial less a constant.
+    """
     return (
         chip.leakage_power_w
         * voltage_ratio(chip, clock_ratio)
@@ -74,22 +77,28 @@ def leakage_w(chip: Chip, clock_ratio: Scalar | float, junction_k: Scalar) -> Sc
 
 
 def fixed_power_w(chip: Chip) -> Scalar:
-    """Standby, and HBM at full bandwidth: what no clock changes."""
+    """Return the power that does not depend on the clock: standby, and HBM at full bandwidth."""
     return chip.standby_power_w + chip.hbm_bandwidth_bytes_per_s * chip.hbm_energy_j_per_byte
 
 
 def full_load_w(chip: Chip, clock_ratio: Scalar, junction_k: Scalar) -> Scalar:
-    """Standby, leakage, compute dies at full load, HBM at full bandwidth. A datasheet chip at 75 degC: its TDP."""
+    """Return the full-load power: standby, leakage, compute dies at full load, HBM at full bandwidth.
+
+    For a datasheet chip at 75 degC this is its TDP.
+    """
     return fixed_power_w(chip) + core_power_w(chip, clock_ratio) + leakage_w(chip, clock_ratio, junction_k)
 
 
 def rated_power_w(chip: Chip) -> Scalar:
-    """Full load at the clock asked for and the temperature at which a TDP is drawn: what a TDP must cover."""
+    """Return the full-load power at the requested clock and at the reference temperature of a TDP: a TDP must cover it."""
     return full_load_w(chip, chip.clock_ratio, jnp.asarray(LEAKAGE_REFERENCE_K))
 
 
 def allowed_power_w(chip: Chip, cooling: Cooling) -> Scalar:
-    """What the chip may draw: the least of its power cap, `(T_max - T_coolant) / R`, and heat flux times die area."""
+    """Return the power that the chip may draw, W.
+
+    It is the minimum of the power cap, `(T_max - T_coolant) / R`, and the heat flux limit times the die area.
+    """
     rise = cooling.junction_limit_k - cooling.coolant_temperature_k
     rise = jnp.where(rise > LEAST_RISE_K, rise, LEAST_RISE_K)
     removable = rise / thermal_resistance_k_per_w(chip, cooling)
@@ -99,10 +108,11 @@ def allowed_power_w(chip: Chip, cooling: Cooling) -> Scalar:
 
 
 def retreat_k(chip: Chip, cooling: Cooling, clock_ratio: Scalar, allowed_w: Scalar) -> Scalar:
-    """How far below `T_c + R P_allowed` a chip can give away most besides its leakage; 0 for all but wafers on air.
+    """Return how far below `T_c + R P_allowed` the junction must stay to remove the most heat besides leakage, K.
 
-    `(T - T_c) / R - P_L(T)` peaks where one more kelvin leaks as much as it removes, `R beta P_L(T) = 1`: beyond it
-    heat runs away. Packaged chips reach their limit long before (a kink where both meet).
+    The heat left for other power, `(T - T_c) / R - P_L(T)`, peaks where one more kelvin leaks as much as it removes, `R beta
+    P_L(T) = 1`; beyond it lies thermal runaway. The result is 0 except for wafer-scale chips on air: packaged chips reach their
+    temperature limit long before (a kink where both meet).
     """
     resistance = thermal_resistance_k_per_w(chip, cooling)
     rise = resistance * allowed_w
@@ -115,26 +125,28 @@ def retreat_k(chip: Chip, cooling: Cooling, clock_ratio: Scalar, allowed_w: Scal
 
 
 def feedback(gain: Scalar) -> Scalar:
-    """Leakage settled over leakage before it heats, as a logarithm: the lower root w of `w = z e^w`, Lambert's `-W_0(-z)`.
+    """Return the log of settled leakage over leakage before self-heating: the lower root w of `w = z e^w`.
 
-    Log-log convex, with `w' = e^w / (1 - w)`.
+    In terms of Lambert's function, `w = -W_0(-z)`. Log-log convex, with `w' = e^w / (1 - w)`.
 
-    **Arguments:** `gain` z, 0 or more: kelvins by leakage a kelvin, before leakage heats. From 1/e on heat runs away: held.
+    **Arguments:** `gain` z, 0 or more: leakage heating before self-heating, in kelvins, times the relative growth of leakage
+    per kelvin. From 1/e on there is thermal runaway: the result is clamped there.
     """
     largest = (1.0 - 4.0 * float(jnp.finfo(jnp.result_type(gain)).eps)) / math.e
     gain = jnp.where(gain < largest, gain, largest)
     w = 1.0 - lambert_above_branch(jnp.sqrt(2.0 - 2.0 * math.e * gain))
     settled = held(gain) * jnp.exp(w)
-    w = w - (w - settled) / (1.0 - settled)  # exact where w is small, too
+    w = w - (w - settled) / (1.0 - settled)  # one Newton step: exact also where w is small
     left, step = 1.0 - w, moved(gain) * jnp.exp(w)
     return w + step / left * (1.0 + 0.5 * step / left * (1.0 + 1.0 / left))
 
 
 def highest_sustainable(chip: Chip, cooling: Cooling, allowed_w: Scalar) -> Scalar:
-    """The clock at which leakage alone is all that can be removed besides `fixed_power_w`; the one asked for if lower.
+    """Return the clock at which leakage alone uses all removable heat besides `fixed_power_w`; the requested clock if lower.
 
-    Leakage adds `x = R P_L(f, T_0 + x)` kelvins to the temperature T_0 that fixed power leads to. Some x up to the
-    highest, `R (P_allowed - P_fixed)`, is that large just where 1/beta is, or the highest if that is lower.
+    Leakage adds `x = R P_L(f, T_0 + x)` kelvins to the temperature T_0 that fixed power causes. A rise x is sustainable if
+    `R P_L(f, T_0 + x) <= x`; the ratio of both sides is smallest at x = 1/beta. So some x up to the largest possible rise,
+    `R (P_allowed - P_fixed)`, is sustainable if and only if the smaller of 1/beta and that rise is.
     """
     resistance = thermal_resistance_k_per_w(chip, cooling)
     fixed = fixed_power_w(chip)
@@ -149,22 +161,27 @@ def highest_sustainable(chip: Chip, cooling: Cooling, allowed_w: Scalar) -> Scal
 
 
 def sustained_clock(chip: Chip, cooling: Cooling, allowed_w: Scalar, solvable: Array) -> Scalar:
-    """The clock f at which a throttled chip draws what its cooling removes, over nominal.
+    """Return the clock f, over nominal, at which a throttled chip draws as much power as its cooling removes.
 
-    Newton steps in `u = log f` on `g = log((P_core + P_L) / (Q - P_fixed))`: power drawn, and Q removed, `retreat_k` below
-    `T_c + R P_allowed`, both less what no clock changes, which would flatten g. `P_core + P_L` is a posynomial of f, its
-    logarithm convex in u and increasing; Q is concave and falls, as `retreat_k` is convex in u. Where a chip begins to
-    retreat its leakage stops to grow, at `1 / (R beta)`, and Q begins to fall, as fast: the slope of g grows there too as
-    long as more is drawn than removed. So steps from above fall onto the root and never below. They start at
-    `highest_sustainable`; up to there `Q - P_fixed` is at least the leakage.
+    Newton steps in `u = log f` solve `g = log((P_core + P_L) / (Q - P_fixed)) = 0`. Q is the heat removed at the junction
+    temperature `retreat_k` below `T_c + R P_allowed`. Power that no clock changes is subtracted from both sides, since it would
+    flatten g.
 
-    **Arguments:** `allowed_w` P_allowed; `solvable` whether such a clock lies between the lowest and the one asked for;
-    where not, any of these is returned, without derivatives.
+    The iteration is monotone. `P_core + P_L` is a posynomial of f, so its logarithm is convex and increasing in u. Q is concave
+    and decreasing, as `retreat_k` is convex in u. Where `retreat_k` becomes positive, leakage stays constant at `1 / (R beta)`,
+    and Q begins to fall at the rate at which leakage grew. There the slope of g also grows as long as more is drawn than
+    removed. So steps from above approach the root and never overshoot it. They start at `highest_sustainable`; up to there `Q -
+    P_fixed` is at least the leakage.
+
+    **Arguments:**
+    - `allowed_w`: P_allowed;
+    - `solvable`: whether such a clock lies between the lowest and the requested one; if not, the result is some clock between
+      them, without derivatives.
     """
     resistance = thermal_resistance_k_per_w(chip, cooling)
     warmest = cooling.coolant_temperature_k + resistance * allowed_w
     start = highest_sustainable(chip, cooling, allowed_w)
-    # Rows without a root get a problem that has one, so that no gradient is a quotient by zero.
+    # Rows without a root get a problem that has one, so that no gradient divides by zero.
     core_w = jnp.where(solvable, chip.core_power_w, 1.0)
     warm_w = jnp.where(solvable, leakage_w(chip, 1.0, warmest), 0.0)
     left_w = jnp.where(solvable, allowed_w - fixed_power_w(chip), 1.0)
@@ -172,16 +189,16 @@ def sustained_clock(chip: Chip, cooling: Cooling, allowed_w: Scalar, solvable: A
     runaway_w = 1.0 / jnp.where(gain * warm_w * voltage_ratio(chip, chip.clock_ratio) > 0.5, gain, 1.0)
 
     def value_and_slope(parts: tuple[Array, ...], ratio: Array) -> tuple[Array, Array]:
-        """Of g, by the logarithm of the clock over the one asked for, with which the root does not move."""
+        """Return g and its slope by the log of the clock over the requested one; in that coordinate the root does not move."""
         v, core_w, warm_w, left_w, gain, runaway_w = parts
         clock = asked * jnp.exp(ratio)
         volts = v + (1.0 - v) * clock
-        growth = 1.0 - v / volts  # of log V by log f
+        growth = 1.0 - v / volts  # d log V / d log f
         excess = gain * warm_w * volts
         retreats = excess > 1.0
         core = core_w * volts * volts * clock
         drawn = core + jnp.where(retreats, runaway_w, warm_w * volts)
-        # Slopes by log f, which add up: the leakage's until it retreats, from there on what is no longer removed.
+        # Slopes by log f add up: that of leakage before the retreat, then that of the lost heat removal.
         leak_slope = growth * jnp.where(retreats, 0.0, warm_w * volts)
         removed_fall = growth * jnp.where(retreats, runaway_w, 0.0)
         per_removed = 1.0 / (left_w - runaway_w * jnp.log(jnp.where(retreats, excess, 1.0)))
@@ -206,14 +223,16 @@ def sustained_clock(chip: Chip, cooling: Cooling, allowed_w: Scalar, solvable: A
 
 
 def operating_point(chip: Chip, cooling: Cooling) -> OperatingPoint:
-    """The clock that power cap and cooling sustain, and the junction's temperature at full load.
+    """Return the clock that power cap and cooling sustain, and the junction temperature at full load.
 
-    Throttled, a chip runs as hot as helps, at `T = T_c + R P_allowed` less `retreat_k`, and its clock solves
-    `P(f, T) = (T - T_c) / R`, a cubic. Unthrottled, `T = T_c + R P(f, T)` has its lower root below that temperature.
-    `1/f` and the unthrottled T are log-log convex, the least points of sets that posynomial inequalities bound. What a
-    throttled chip draws is not (a least of reciprocals), nor then the price of the building that feeds it; nor is its
-    temperature, highest instead of least, and with it the failures that heat causes: designs are held to clocks that
-    they sustain.
+    A throttled chip runs at `T = T_c + R P_allowed` less `retreat_k`, the most favorable temperature, and its clock solves
+    `P(f, T) = (T - T_c) / R`, a cubic. Without throttling, T is the lower root of `T = T_c + R P(f, T)`, which is below that
+    temperature. `1/f` and the unthrottled T are log-log convex: each is the minimum of a set bounded by posynomial
+    inequalities.
+
+    Three quantities of throttled chips are not log-log convex: power drawn (a minimum of reciprocals), the price of the
+    building that feeds it, and temperature (a maximum instead of a minimum) with the failures that heat causes. The search
+    therefore admits only sustainable clocks.
 
     **Units:** W, K, clocks over nominal.
     """
@@ -223,13 +242,13 @@ def operating_point(chip: Chip, cooling: Cooling) -> OperatingPoint:
 
     def removed_and_drawn(clock):
         back = retreat_k(chip, cooling, clock, allowed)
-        # Not as a difference of temperatures: float32 would lose it.
+        # A difference of temperatures would lose this in float32.
         return allowed - back / resistance, full_load_w(chip, clock, warmest - back)
 
     asked, lowest = chip.clock_ratio, lowest_clock(chip)
     removed, wanted = removed_and_drawn(asked)
     removed_at_least, least = removed_and_drawn(lowest)
-    # By more than rounding: a cap of just what is drawn must not have the slopes of one side here and of the other there.
+    # With a tolerance: a cap equal to the drawn power must not mix the slopes of both branches.
     throttled = wanted > removed * (1.0 + _TIE * float(jnp.finfo(jnp.result_type(removed)).eps))
     runs = least < removed_at_least
     sustained = sustained_clock(chip, cooling, allowed, runs & throttled)
@@ -239,10 +258,10 @@ def operating_point(chip: Chip, cooling: Cooling) -> OperatingPoint:
     core = core_power_w(chip, clock)
     without_leakage = fixed_power_w(chip) + core
     coolest = cooling.coolant_temperature_k + resistance * without_leakage
-    # Where it throttles, `coolest` may be hot enough to overflow: no branch that is not taken may.
+    # With throttling, `coolest` may overflow; branches that are not taken must stay finite too.
     cold_leakage = jnp.where(throttled, 0.0, leakage_w(chip, clock, jnp.where(throttled, hottest, coolest)))
 
-    # The rise x above the temperature without leakage: x = R P_L exp(beta x). Beyond `hottest` by rounding alone.
+    # The rise x above the temperature without leakage solves x = R P_L exp(beta x); only rounding exceeds `hottest`.
     cold_rise = resistance * cold_leakage
     rise = cold_rise * jnp.exp(feedback(chip.leakage_per_k * cold_rise))
     beyond = held(rise - (hottest - coolest))
@@ -262,18 +281,20 @@ def operating_point(chip: Chip, cooling: Cooling) -> OperatingPoint:
 
 
 def lifted_point(chip: Chip, cooling: Cooling, junction_k: Scalar) -> tuple[OperatingPoint, Scalar]:
-    """The chip at the clock f it asks for with its junction at a given T, and whether heat leaves at T.
+    """Return the chip's operating point at the requested clock f and a given junction temperature T, and the heat margin at T.
 
-    Heat margin `log(T / (T_c + R P(f, T)))`, clock margin `log(P_allowed / P(f, T))`: P is a posynomial and one
-    exponential, so both are concave in logarithms. The least T of heat margin 0 or more is the junction's temperature;
-    all that the model charges grows with T, so a minimum lies there. Some T has both margins at 0 or more just where
-    `operating_point` does not throttle: its least one is at most `T_c + R P_allowed`, and of the temperatures up to
-    there `operating_point` asks the one that gives away most, `retreat_k` below.
+    The heat margin is `log(T / (T_c + R P(f, T)))`, the clock margin `log(P_allowed / P(f, T))`. P is a posynomial plus one
+    exponential, so both margins are concave in logarithms. The least T with a heat margin of 0 or more is the true junction
+    temperature. All costs in the model grow with T, so a minimization selects that T.
+
+    This form is equivalent to an unthrottled `operating_point`: some T has both margins at 0 or more if and only if that
+    function does not throttle. The least such T is at most `T_c + R P_allowed`. Of the temperatures up to there,
+    `operating_point` tests the one with the most heat removal besides leakage, `retreat_k` below.
 
     **Arguments:** `junction_k` T.
 
-    **Returns:** the point, whose cooling margin is its clock margin (a chip that sustains its clock sustains the lowest),
-    and the heat margin: negative where the junction would be hotter than T.
+    **Returns:** the point, whose cooling margin equals its clock margin (a chip that sustains its clock also sustains the
+    lowest), and the heat margin: negative where the junction would be hotter than T.
 
     **Units:** W, K, clocks over nominal.
     """

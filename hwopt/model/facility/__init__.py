@@ -1,1 +1,1 @@
-"""Racks, power, money, reliability and the building around chips."""
+"""Model of the facility around the chips: racks, power, cost, deployment options, reliability and preemption."""

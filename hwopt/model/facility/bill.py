@@ -1,7 +1,7 @@
-"""What a cluster is bought in: how many of each part, what each costs, and what it draws at full load.
+"""Bill of materials of a cluster: count, unit price and full-load power of each part.
 
-Every price and every watt of `hwopt.model.facility.cost` and `hwopt.model.facility.power` stands in one line, so that the sums
-are capital and peak power at the meter.
+Every price and every watt of `hwopt.model.facility.cost` and `hwopt.model.facility.power` appears in exactly one line. The sums
+are thus capital cost and peak power at the meter.
 """
 
 from typing import NamedTuple
@@ -15,11 +15,11 @@ from hwopt.model.network import switch_counts
 from hwopt.types import Scalar
 
 _PER_TB = 1e-12
-"""Terabytes of a byte."""
+"""Terabytes per byte."""
 
 
 class BillLine(NamedTuple):
-    """A part. **Units:** USD and W of one, at full load."""
+    """One line of the bill of materials. **Units:** USD and W per part, at full load."""
 
     count: Scalar
     unit_usd: Scalar
@@ -27,10 +27,10 @@ class BillLine(NamedTuple):
 
 
 def bill_lines(cluster: Cluster) -> dict[str, BillLine]:
-    """The parts of a cluster by name; a line may count none. Sums of `count x unit` are `capex_usd` and `peak_power_w`.
+    """Return the bill of materials of a cluster by part name; a count may be 0.
 
-    Spares are parts of equipment that stand on shelves, without power. What fans, supplies, cooling and conversion draw is counted
-    by the watt of what they serve. Nothing costs a user who rents.
+    Sums of `count x unit` are `capex_usd` and `peak_power_w`. Spares are equipment on shelves, without power. Power of fans,
+    supplies, cooling and conversion is counted per watt that they serve. All prices are 0 for a user who rents.
     """
     chip, network, prices, facility = cluster.chip, cluster.network, cluster.prices, cluster.facility
     n, servers, stands = cluster.chips, cluster.chips / cluster.rack.server_chips, rack.racks(cluster)
@@ -46,7 +46,7 @@ def bill_lines(cluster: Cluster) -> dict[str, BillLine]:
     switched, each_switch = jnp.where(switches > 0.0, 1.0, 0.0), jnp.where(switches > 0.0, switches, 1.0)
     switch_usd = switched * jnp.sum((dollars * network.switch_price_share)[1:])
     switch_w = switched * jnp.sum((watts * network.switch_power_share)[1:])
-    stacks = jnp.where(chip.hbm_stacks > 0.0, chip.hbm_stacks, 1.0)  # memory that no stacks are stated of counts as one
+    stacks = jnp.where(chip.hbm_stacks > 0.0, chip.hbm_stacks, 1.0)  # unstated: counts as one stack
     memory_usd, memory_w = (
         cost.chip_usd(cluster) - prices.chip_base_usd,
         chip.hbm_bandwidth_bytes_per_s * chip.hbm_energy_j_per_byte,

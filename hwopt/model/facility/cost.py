@@ -1,4 +1,4 @@
-"""Money and carbon: capital cost of the cluster, the cost of it by the second, owned or rented, and what it emits."""
+"""Cost and carbon: capital cost of the cluster, its cost per second (owned or rented), and its emissions."""
 
 from typing import NamedTuple
 
@@ -11,26 +11,26 @@ from hwopt.types import Scalar
 
 
 class Capital(NamedTuple):
-    """What a cluster costs to build, USD; spares included."""
+    """Capital cost of a cluster by category, USD; spares included."""
 
     chips: Scalar
     network: Scalar
     hosts: Scalar
-    pool: Scalar  # memory beyond HBM that the hosts' price does not hold
+    pool: Scalar  # memory beyond HBM, if not included in the hosts' price
     storage: Scalar
     racks: Scalar
-    redesign: Scalar  # engineering of a chip that is not sold like this
-    sites: Scalar  # what every further site costs whatever its size
-    building: Scalar  # with its cooling
+    redesign: Scalar  # engineering cost of a modified chip
+    sites: Scalar  # fixed cost of every further site
+    building: Scalar  # including its cooling
 
     @property
     def equipment(self) -> Scalar:
-        """What is written off as servers are."""
+        """Equipment, depreciated over the lifetime of servers, USD."""
         return sum(self[1:7], start=self[0])
 
 
 class Spending(NamedTuple):
-    """What a second of a cluster costs by cause, USD/s."""
+    """Cost of a cluster per second by category, USD/s."""
 
     chips: Scalar
     network: Scalar
@@ -41,17 +41,20 @@ class Spending(NamedTuple):
     redesign: Scalar
     upkeep: Scalar
     building: Scalar
-    lines: Scalar  # leased between sites
+    lines: Scalar  # leased lines between sites
     electricity: Scalar
 
     @property
     def standing(self) -> Scalar:
-        """What it costs whatever it does."""
+        """Cost that does not depend on the load: all but electricity, USD/s."""
         return sum(self[1:-1], start=self[0])
 
 
 def chip_usd(cluster: Cluster) -> Scalar:
-    """Price of one accelerator: `base + HBM bytes x $/B + HBM bandwidth x $/(B/s)`. The clock pays in power."""
+    """Return the price of one accelerator, USD: `base + HBM bytes x $/B + HBM bandwidth x $/(B/s)`.
+
+    The clock does not change the price; it costs power.
+    """
     chip, prices = cluster.chip, cluster.prices
     memory = chip.hbm_capacity_bytes * prices.hbm_usd_per_byte
     pins = chip.hbm_bandwidth_bytes_per_s * prices.hbm_usd_per_byte_per_s
@@ -59,7 +62,11 @@ def chip_usd(cluster: Cluster) -> Scalar:
 
 
 def network_usd(cluster: Cluster) -> Scalar:
-    """Price of links, switches and NICs a chip: `sum_i B_i $_i`, cabling and levels of the domain, optics beyond racks."""
+    """Return the price of links, switches and NICs per chip, USD: `sum_i B_i $_i`, domain cabling, and optics.
+
+    The scale-up tier's price grows with the switch levels of the domain. Optics are needed for scale-up links that leave a
+    rack.
+    """
     network, prices = cluster.network, cluster.prices
     tiers = network.bandwidth_bytes_per_s * prices.network_usd_per_byte_per_s
     links = tiers[0] * domain_levels(cluster) + tiers[1] + tiers[2]
@@ -68,36 +75,37 @@ def network_usd(cluster: Cluster) -> Scalar:
 
 
 def pool_usd(cluster: Cluster) -> Scalar:
-    """Price of a chip's share of the memory pool: `bytes x $/B + bandwidth x $/(B/s)`."""
+    """Return the price of a chip's share of the memory pool, USD: `bytes x $/B + bandwidth x $/(B/s)`."""
     pool = cluster.pool
     return pool.capacity_bytes * pool.usd_per_byte + pool.bandwidth_bytes_per_s * pool.usd_per_byte_per_s
 
 
 def storage_usd(cluster: Cluster) -> Scalar:
-    """Price of a chip's share of storage: `bytes x $/B + bandwidth x $/(B/s)`."""
+    """Return the price of a chip's share of storage, USD: `bytes x $/B + bandwidth x $/(B/s)`."""
     storage = cluster.storage
     rate_usd = storage.checkpoint_bytes_per_s_per_chip * storage.usd_per_byte_per_s
     return storage.capacity_bytes * storage.usd_per_byte + rate_usd
 
 
 def ordered_chips(cluster: Cluster, bought: Scalar) -> Scalar:
-    """Chips that are paid for: those `bought`, and of a redesigned chip no fewer than its vendor makes."""
+    """Return the chips to pay for: those `bought`, but at least the vendor's minimum order for a redesigned chip."""
     least = cluster.prices.least_order
     return jnp.where(least > 0.0, hard_maximum(bought, least), bought)
 
 
 def lines_usd_per_s(cluster: Cluster) -> Scalar:
-    """Lease of the lines between sites: `S B $/B`, none for one site."""
+    """Return the lease of the lines between S sites of bandwidth B, USD/s: `S B $/B`; 0 for one site."""
     sites = cluster.sites
     return above_zero(several(sites.count)) * sites.count * sites.bandwidth_bytes_per_s * sites.lease_usd_per_byte
 
 
 def capital(cluster: Cluster, fed_w: Scalar, hot_spares: Scalar) -> Capital:
-    """Capital cost by cause.
+    """Return the capital cost by category, USD.
 
-    Equipment by the chip, spares included; racks by their number; building and cooling by the IT power they must feed.
+    Equipment is counted per chip, spares included; racks by their number; building and cooling by the IT power that they must
+    feed.
 
-    **Arguments:** `fed_w` of all at full load; `hot_spares` in chips.
+    **Arguments:** `fed_w`: IT power of all chips at full load; `hot_spares`: running spare chips.
     """
     prices = cluster.prices
     bought = cluster.chips * (1.0 + prices.spares_fraction) + hot_spares
@@ -116,23 +124,26 @@ def capital(cluster: Cluster, fed_w: Scalar, hot_spares: Scalar) -> Capital:
 
 
 def capex_usd(cluster: Cluster, built: Capital) -> Scalar:
-    """Capital cost to the user: equipment and building; nothing where the cluster is rented."""
+    """Return the user's capital cost, USD: equipment, further sites and building; 0 where the cluster is rented."""
     return cluster.prices.owned * (built.equipment + built.sites + built.building)
 
 
 def electricity_usd_per_j(cluster: Cluster) -> Scalar:
-    """Price of a joule at the meter, a landlord's margin included."""
+    """Return the price of a joule at the meter, a landlord's margin included, USD/J."""
     return cluster.facility.electricity_usd_per_j * (1.0 + cluster.prices.margin)
 
 
 def spending(cluster: Cluster, built: Capital, average_power_w: Scalar) -> Spending:
-    """Cost of one second of the cluster by cause: what stands there, and electricity, `P_average x price`.
+    """Return the cost of the cluster per second by category: equipment, building, upkeep, leases, and electricity.
 
-    Equipment and building: `price (1 / life + interest / 2)`, straight-line depreciation with half the price bound on
-    average. Upkeep: a share of the equipment's price. Links between sites are leased.
-    Capital, upkeep and leases over the occupancy (idle time is paid for too); a landlord's margin on the sum.
+    - Electricity: `P_average x price`.
+    - Equipment and building: `price (1 / life + interest / 2)`, straight-line depreciation; on average half the price is tied
+      up.
+    - Upkeep: a share of the equipment's price. Lines between sites are leased.
 
-    **Arguments:** `built` as `capital` says; `average_power_w` at the meter. **Returns:** USD/s.
+    All but electricity is divided by the occupancy (idle time is paid for too). A landlord's margin applies to the total.
+
+    **Arguments:** `built`: result of `capital`; `average_power_w` at the meter. **Returns:** USD/s.
     """
     prices, facility = cluster.prices, cluster.facility
     interest, markup = 0.5 * prices.capital_rate_per_s, 1.0 + prices.margin
@@ -154,11 +165,12 @@ def spending(cluster: Cluster, built: Capital, average_power_w: Scalar) -> Spend
 
 
 def embodied_parts(cluster: Cluster, fed_w: Scalar, hot_spares: Scalar) -> dict[str, Scalar]:
-    """Carbon of making the cluster, by the second of its life in use: `embodied / life / occupancy`.
+    """Return the carbon of building the cluster, per second of its productive life: `embodied / life / occupancy`.
 
-    Equipment: chips, hosts, memory pool, spares included. Building: by the IT power it must feed.
+    Equipment: chips, hosts, memory pool, spares included. Building: by the IT power that it must feed.
 
-    **Arguments:** `fed_w` of all at full load; `hot_spares` in chips. **Returns:** kgCO2e/s by name.
+    **Arguments:** `fed_w`: IT power of all chips at full load; `hot_spares`: running spare chips. **Returns:** kgCO2e/s by
+    name.
     """
     prices, facility = cluster.prices, cluster.facility
     pool = cluster.pool.capacity_bytes * cluster.pool.carbon_kg_per_byte
@@ -172,9 +184,9 @@ def embodied_parts(cluster: Cluster, fed_w: Scalar, hot_spares: Scalar) -> dict[
 
 
 def carbon_parts(cluster: Cluster, fed_w: Scalar, hot_spares: Scalar, average_power_w: Scalar) -> dict[str, Scalar]:
-    """Carbon of one second of the cluster: `P x grid` and `embodied_parts`.
+    """Return the carbon of one second of the cluster: electricity, `P x grid`, and `embodied_parts`.
 
-    **Arguments:** `fed_w`, `hot_spares` as of `embodied_parts`; `average_power_w` at the meter. **Returns:** kgCO2e/s by name.
+    **Arguments:** `fed_w`, `hot_spares`: as in `embodied_parts`; `average_power_w` at the meter. **Returns:** kgCO2e/s by name.
     """
     return {"electricity": average_power_w * cluster.facility.carbon_kg_per_j} | embodied_parts(
         cluster, fed_w, hot_spares

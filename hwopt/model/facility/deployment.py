@@ -1,4 +1,4 @@
-"""Build, house or rent a machine: what each costs while it runs and while it waits, when it is ready, and its feed of power."""
+"""Build, colocate or rent: cost while working and while idle, lead time, and power feed of each way to obtain a cluster."""
 
 from typing import NamedTuple
 
@@ -14,11 +14,17 @@ COPPER_KG_PER_M3 = 8960.0
 """Density of copper at 20 degC (CRC Handbook)."""
 
 COPPER_OHM_M = 1.72e-8
-"""Its resistivity (CRC Handbook; IEC 60028: 1.7241e-8 annealed)."""
+"""Resistivity of copper at 20 degC (CRC Handbook; IEC 60028: 1.7241e-8 annealed)."""
 
 
 class Redundancy(NamedTuple):
-    """What spare power and cooling come to. **Arguments:** `price` over that of one spare; share of time that is `lost`."""
+    """Cost and availability of one redundancy level of power and cooling.
+
+    **Arguments:**
+    - `price`: cost relative to N+1;
+    - `failures_per_s`: outages of the hall;
+    - `lost`: share of time lost to outages and maintenance.
+    """
 
     price: Scalar
     failures_per_s: Scalar
@@ -26,10 +32,14 @@ class Redundancy(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """One way to a machine.
+    """Cost and lead time of one way to obtain a cluster.
 
-    **Arguments:** `capital_usd` paid at once; `standing_usd_per_s`, whatever is done; `running_usd_per_s` on top while it works;
-    `cash_usd_per_s` that is paid out at full work, without interest and what is written off; `ready_s` after the order.
+    **Arguments:**
+    - `capital_usd`: paid up front;
+    - `standing_usd_per_s`: paid always, working or idle;
+    - `running_usd_per_s`: paid in addition while the cluster works;
+    - `cash_usd_per_s`: cash cost at full work, without interest and depreciation;
+    - `ready_s`: time from the order until the cluster is ready.
     """
 
     capital_usd: Scalar
@@ -40,7 +50,10 @@ class Terms(NamedTuple):
 
 
 def redundancies(market: Deployment) -> dict[str, Redundancy]:
-    """N, N+1 (maintained while it runs) and 2N: `lost = failures x outage + maintenance`."""
+    """Return the redundancy levels by name: N, N+1 (concurrently maintainable) and 2N.
+
+    `lost = failures x outage + maintenance`; only N must stop for maintenance.
+    """
     lost = lambda rate: rate * market.outage_s
     one = jnp.ones_like(market.outage_s)
     return {
@@ -51,21 +64,22 @@ def redundancies(market: Deployment) -> dict[str, Redundancy]:
 
 
 def energy_usd_per_j(cluster: Cluster, market: Deployment) -> Scalar:
-    """A site's mean price without what it holds of demand: `p - d / load factor`, not below 0.
+    """Return a site's energy price, USD/J: its mean price less the included demand charge, `p - d / load factor`, at least 0.
 
-    Mean prices are bills over energy, so that customers whose mean power is a share l of their highest paid `d / l` a joule.
+    Stated mean prices are bills over energy. Customers whose mean power is a share l of their peak thus pay `d / l` per joule
+    for demand.
     """
     share = market.demand_usd_per_w_s / market.tariff_load_factor
     return above_zero(cluster.facility.electricity_usd_per_j - share)
 
 
 def demand_usd_per_s(market: Deployment, peak_w: Scalar, contracted_w: Scalar) -> Scalar:
-    """What the highest power costs by the second: `d max(peak, floor x contracted)`."""
+    """Return the demand charge, USD/s: `d max(peak, floor x contracted)`."""
     return market.demand_usd_per_w_s * hard_maximum(peak_w, market.demand_floor * contracted_w)
 
 
 class Load(NamedTuple):
-    """What a machine draws, W: IT power at full load, power at the meter at work, and the highest there."""
+    """Power of a cluster, W: IT power at full load, mean power at the meter while working, and peak power at the meter."""
 
     fed_w: Scalar
     average_w: Scalar
@@ -75,12 +89,15 @@ class Load(NamedTuple):
 def built(
     cluster: Cluster, market: Deployment, capital: Capital, load: Load, building_usd: Scalar, ready_s: Scalar
 ) -> Terms:
-    """A machine of one's own in a hall of one's own.
+    """Return the terms of an own cluster in an own building.
 
-    Equipment, building and upkeep cost what `spending` says of a machine that is always used; power what energy and the
-    highest draw cost; a machine without work draws `idle_power` of what it does at work.
+    Equipment, building and upkeep cost as much as in `spending` for a cluster that is always used. Power costs the energy price
+    plus the demand charge. An idle cluster draws a share `idle_power` of its working power.
 
-    **Arguments:** `capital` of the machine, whose building is `building_usd` here.
+    **Arguments:**
+    - `capital` of the cluster; its building cost is replaced by `building_usd`;
+    - `load`: power of the cluster;
+    - `ready_s`: lead time.
     """
     priced = capital._replace(building=building_usd)
     parts = _always_used(cluster, priced)
@@ -91,9 +108,11 @@ def built(
 
 
 def housed(cluster: Cluster, market: Deployment, capital: Capital, load: Load, ready_s: Scalar) -> Terms:
-    """A machine of one's own in somebody's hall: rent of its full IT load in place of a building; cooling in its racks is its own.
+    """Return the terms of an own cluster in a colocation hall.
 
-    **Arguments:** as of `built`.
+    Rent for the full IT load replaces the building; the customer owns the cooling inside the racks.
+
+    **Arguments:** as in `built`.
     """
     own = built(cluster, market, capital, load, cluster.cooling.capital_usd_per_w * load.fed_w, ready_s)
     rent = market.colocation_usd_per_w_s * load.fed_w
@@ -101,33 +120,36 @@ def housed(cluster: Cluster, market: Deployment, capital: Capital, load: Load, r
 
 
 def rented(chips: Scalar, usd_per_chip_s: Scalar, ready_s: Scalar) -> Terms:
-    """Somebody's machine, paid while it works."""
+    """Return the terms of a rented cluster, paid only while it works."""
     nothing = jnp.zeros_like(chips)
     return Terms(nothing, nothing, chips * usd_per_chip_s, chips * usd_per_chip_s, ready_s)
 
 
 def _always_used(cluster: Cluster, capital: Capital) -> Spending:
-    """What a machine in constant use costs its owner by the second, electricity apart: `spending` without occupancy and margin."""
+    """Return an owner's cost per second of a cluster in constant use, without electricity.
+
+    This is `spending` without its factors for occupancy and margin.
+    """
     whole = cluster.prices.occupancy / (1.0 + cluster.prices.margin)
     return Spending(*(whole * each for each in spending(cluster, capital, jnp.zeros_like(cluster.chips))))
 
 
 def _power(cluster: Cluster, market: Deployment, load: Load) -> tuple[Scalar, Scalar, Scalar]:
-    """Energy at work and without, and demand, USD/s. The contract is over the highest power."""
+    """Return energy cost at work, energy cost when idle, and demand charge, USD/s. The contracted power is the peak power."""
     work = energy_usd_per_j(cluster, market) * load.average_w
     return work, work * market.idle_power, demand_usd_per_s(market, load.peak_w, load.peak_w)
 
 
 def usd_per_s(terms: Terms, occupancy: Scalar) -> Scalar:
-    """Cost at a share of time at work: `standing + occupancy x running`."""
+    """Return the cost at a given share of time at work, USD/s: `standing + occupancy x running`."""
     return terms.standing_usd_per_s + occupancy * terms.running_usd_per_s
 
 
 def break_even_occupancy(own: Terms, rent: Terms, lost: Scalar) -> Scalar:
-    """Share of its time that a machine must work to cost no more than a rented one that does as much.
+    """Return the share of time that an own cluster must work to cost no more than renting the same amount of work.
 
-    `standing / ((1 - lost) rent - running)`: what it stands still for outages is rented too. Above 1 it never pays; infinite where
-    running alone costs more than rent.
+    `standing / ((1 - lost) rent - running)`: work lost to outages need not be rented. Above 1, owning never pays; infinite
+    where running alone costs more than rent.
     """
     left = (1.0 - lost) * rent.running_usd_per_s - own.running_usd_per_s
     some = left > 0.0
@@ -135,20 +157,20 @@ def break_even_occupancy(own: Terms, rent: Terms, lost: Scalar) -> Scalar:
 
 
 def payback_s(capital_usd: Scalar, cash_usd_per_s: Scalar, rent_usd_per_s: Scalar) -> Scalar:
-    """Time at full work after which rent saved has paid the capital: `K / (rent - cash)`; infinite where it saves nothing."""
+    """Return the time at full work until saved rent has repaid the capital: `K / (rent - cash)`; infinite without savings."""
     left = rent_usd_per_s - cash_usd_per_s
     some = left > 0.0
     return jnp.where(some, capital_usd / jnp.where(some, left, 1.0), jnp.inf)
 
 
 def horizon_usd(own: Terms, bridge: Terms, occupancy: Scalar, horizon_s: Scalar) -> Scalar:
-    """Cost over a time from the order on: rented until the own machine is ready, its own after that."""
+    """Return the cost over a horizon from the order on: rent until the own cluster is ready, own cost afterwards, USD."""
     waiting = jnp.where(own.ready_s < horizon_s, own.ready_s, horizon_s)
     return waiting * usd_per_s(bridge, occupancy) + (horizon_s - waiting) * usd_per_s(own, occupancy)
 
 
 def energised_s(market: Deployment) -> Scalar:
-    """From the order until a new hall has power: the longest of what is waited for at once, then tests."""
+    """Return the time from the order until a new hall has power: the longest of the parallel lead times, then commissioning."""
     parts = (market.grid_s, market.transformer_s, market.switchgear_s, market.generators_s, market.construction_s)
     longest = parts[0]
     for each in parts[1:]:
@@ -157,12 +179,12 @@ def energised_s(market: Deployment) -> Scalar:
 
 
 def three_phase_a(watts: Scalar, volts: Scalar) -> Scalar:
-    """Current in each of three phases: `P / (sqrt(3) V)`, at a power factor of 1."""
+    """Return the current in each of three phases, A: `P / (sqrt(3) V)`, at a power factor of 1."""
     return watts / (3.0**0.5 * volts)
 
 
 class Busbar(NamedTuple):
-    """The busbar of a rack. **Arguments:** `lost`: share of its power."""
+    """Busbar of a rack: current, copper mass, and `lost`, the share of power lost in the bar."""
 
     amperes: Scalar
     copper_kg: Scalar
@@ -170,10 +192,10 @@ class Busbar(NamedTuple):
 
 
 def busbar(market: Deployment, rack_w: Scalar, volts: Scalar) -> Busbar:
-    """Current `P / V`, copper and loss of a bar whose cross-section follows its current, which servers along it take off evenly.
+    """Return current `P / V`, copper mass and loss of a busbar sized for its current; servers tap it evenly along its length.
 
-    Two bars of length L and current density j carry half the current on average: `m = density L P / (V j)`, and lose
-    `resistivity L j / V` of the power, which does not depend on it.
+    Two bars of length L and current density j carry half the current on average: `m = density L P / (V j)`. They lose
+    `resistivity L j / V` of the power, independent of the power.
     """
     amperes = rack_w / volts
     copper = COPPER_KG_PER_M3 * market.bus_length_m * amperes / market.bus_density_a_per_m2

@@ -1,4 +1,4 @@
-"""Power: what servers and racks draw at full load and on average, and what the meter of the facility sees."""
+"""Power of servers and racks at full load and on average, and power at the facility's meter."""
 
 from typing import Any, NamedTuple
 
@@ -14,21 +14,22 @@ from hwopt.types import Scalar
 
 
 class Activity(NamedTuple):
-    """What chips do over a step, mean over chips and time, 1 at full load."""
+    """Activity of chips during a step, mean over chips and time; 1 at full load."""
 
     core: Array  # power of compute dies over that at full load
     memory: Array  # HBM traffic over the attainable bandwidth
     host: Array  # share of the step in which kernels run
 
 
-_ONE: Any = np.ones((), np.float32)  # NumPy's: importing starts no backend
+_ONE: Any = np.ones((), np.float32)  # a NumPy array: importing this module starts no JAX backend
 FULL_LOAD = Activity(_ONE, _ONE, _ONE)
 
 
 def network_w(cluster: Cluster) -> Scalar:
-    """Power of links, switches and optics outside the chip, per chip; they draw it loaded or not.
+    """Return the power of links, switches and optics outside the chip, W per chip; they draw it at any load.
 
-    `sum_i B_i e_i` over tiers, by the levels of the domain's switches; optics on the share of scale-up links that leave racks.
+    `sum_i B_i e_i` over tiers, times the levels of the domain's switches; optics on the share of scale-up links that leave
+    racks.
     """
     network = cluster.network
     leaving = network.bandwidth_bytes_per_s[0] * optical_share(cluster) * cluster.rack.optics_energy_j_per_byte
@@ -37,30 +38,33 @@ def network_w(cluster: Cluster) -> Scalar:
 
 
 def pool_w(cluster: Cluster) -> Scalar:
-    """Power of a chip's share of the memory pool: what it holds and its link at full rate, loaded or not."""
+    """Return the power of a chip's share of the memory pool, W: capacity, and its link at full rate, at any load."""
     pool = cluster.pool
     return pool.capacity_bytes * pool.power_w_per_byte + pool.bandwidth_bytes_per_s * pool.energy_j_per_byte
 
 
 def storage_w(cluster: Cluster) -> Scalar:
-    """Power of a chip's share of storage, in halls of its own, fans and supplies included: what it holds and how fast it may be."""
+    """Return the power of a chip's share of storage in separate halls, W, by capacity and checkpoint bandwidth.
+
+    Fans and supplies are included.
+    """
     storage = cluster.storage
     rate_w = storage.checkpoint_bytes_per_s_per_chip * storage.energy_j_per_byte
     return storage.capacity_bytes * storage.power_w_per_byte + rate_w
 
 
 def it_w(cluster: Cluster, point: OperatingPoint, activity: Activity) -> Scalar:
-    """IT power of one chip with its share of host, network, fans and power supplies, at the rack's inlet.
+    """Return the IT power of one chip with its share of host, network, fans and power supplies, at the rack inlet, W.
 
-    `idle + active`. The chip: standby and leakage always, compute dies and HBM by what they do.
+    `idle + active`. Standby and leakage of the chip are constant; compute dies and HBM draw power by their activity.
     """
     return idle_it_w(cluster, point) + active_it_w(cluster, point, activity)
 
 
 def idle_it_w(cluster: Cluster, point: OperatingPoint) -> Scalar:
-    """What a chip and its share of all else draw whatever they do: `(chip + host + network + pool) / (1 - fans) / efficiency`.
+    """Return the load-independent IT power of a chip, W: `(chip + host + network + pool) / (1 - fans) / efficiency`.
 
-    Leakage is that of the junction at full load, an upper bound.
+    Host, network and pool are the chip's shares. Leakage is that at the full-load junction temperature, an upper bound.
     """
     facility = cluster.facility
     host = facility.host_power_w * facility.idle_host_fraction
@@ -69,7 +73,7 @@ def idle_it_w(cluster: Cluster, point: OperatingPoint) -> Scalar:
 
 
 def active_it_w(cluster: Cluster, point: OperatingPoint, activity: Activity) -> Scalar:
-    """What comes on top in proportion to what is done; joules, where `activity` is given in seconds."""
+    """Return the IT power proportional to activity, W; energy in J, where `activity` is given in seconds."""
     chip, facility = cluster.chip, cluster.facility
     memory = chip.hbm_bandwidth_bytes_per_s * chip.hbm_energy_j_per_byte
     host = facility.host_power_w * (1.0 - facility.idle_host_fraction)
@@ -82,22 +86,25 @@ def _at_inlet(cluster: Cluster, boards_w: Scalar) -> Scalar:
 
 
 def chiller_share(facility: Facility, coolant_k: Scalar, approach_k: Scalar) -> Scalar:
-    """Share of the year in which the climate alone does not cool the coolant: `Phi((T_wb + approach - T) / sigma)`.
+    """Return the share of the year in which outside air alone cannot cool the coolant: `Phi((T_wb + approach - T) / sigma)`.
 
-    The wet bulb is taken as normally distributed over the year. **Not log-log convex** (it saturates at 1).
+    The wet bulb is assumed to be normally distributed over the year. **Not log-log convex** (it saturates at 1).
     """
     return ndtr((facility.wet_bulb_k + approach_k - coolant_k) / facility.wet_bulb_spread_k)
 
 
 DESIGN_SPREAD_K = 1.0
-"""Kelvin within which a design day's wet bulb is known (assumption, 0.5 to 2): chillers that it calls for are bought by then."""
+"""Width of the step from no chiller to a full chiller on the design day, K (assumption, 0.5 to 2).
+
+It is the uncertainty of the design day's wet bulb; chillers that it requires are bought in advance.
+"""
 
 
 def pue(facility: Facility, cooling: Cooling) -> Scalar:
-    """Power at the meter over IT power, mean over the year: cooling by climate and coolant, conversion, the rest of the building.
+    """Return the annual mean PUE, power at the meter over IT power: cooling, conversion, and other loads of the building.
 
     `(1 + other + sum_i share_i (plant_i + chiller_i / COP)) / efficiency` over the coolant and the room's air. Warmer
-    coolant needs fewer chiller hours, and makes a hotter junction.
+    coolant needs fewer chiller hours but makes a hotter junction.
     """
     shares = (
         chiller_share(facility, cooling.coolant_temperature_k, cooling.approach_k),
@@ -107,9 +114,9 @@ def pue(facility: Facility, cooling: Cooling) -> Scalar:
 
 
 def design_pue(facility: Facility, cooling: Cooling) -> Scalar:
-    """The same on the design day, which feeders, transformers and chillers are sized for: what a power budget must hold.
+    """Return the PUE on the design day, for which feeders, transformers and chillers are sized; power budgets must cover it.
 
-    The chiller carries all of its heat where `T_wb,design + approach` is above the coolant; the step is `DESIGN_SPREAD_K` wide.
+    The chiller carries all of its heat where `T_wb,design + approach` exceeds the coolant; the step is `DESIGN_SPREAD_K` wide.
     """
     wet = facility.design_wet_bulb_k
     shares = (
@@ -120,7 +127,11 @@ def design_pue(facility: Facility, cooling: Cooling) -> Scalar:
 
 
 def _pue(facility: Facility, cooling: Cooling, liquid_share: Scalar, air_share: Scalar) -> Scalar:
-    """**Arguments:** shares of time in which chillers carry the heat of the coolant, and of the room's air."""
+    """Return the PUE for given chiller shares.
+
+    **Arguments:** `liquid_share`, `air_share`: shares of time in which chillers carry the heat of the coolant and of the room
+    air.
+    """
     liquid = cooling.plant_fraction + liquid_share / facility.chiller_cop
     air = facility.room_plant_fraction + air_share / facility.chiller_cop
     captured = cooling.captured_fraction

@@ -1,4 +1,4 @@
-"""A training run on preemptible chips: waiting for all of them, or going on with the replicas that are left."""
+"""Training on preemptible (spot) chips: wait for all chips, or continue elastically with the remaining replicas."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ from hwopt.workload.transformer import total_parameters
 
 
 class Interrupted(eqx.Module):
-    """What is left of a run on chips that come and go."""
+    """Time and cost of a training run on preemptible chips."""
 
     useful: Scalar = output("", "share of the time, at the speed of all chips, that is useful")
     run_time_s: Scalar = output("s", "the time of the whole run")
@@ -24,31 +24,35 @@ class Interrupted(eqx.Module):
 
 
 class SpotReport(eqx.Module):
-    """A run on chips that come and go, and what these do."""
+    """Training on preemptible chips with both policies, and the availability of the chips."""
 
-    waiting: Interrupted  # until all chips are back
-    elastic: Interrupted  # with the replicas that are left
+    waiting: Interrupted  # the job waits until all chips are back
+    elastic: Interrupted  # the job continues with the remaining replicas
     present: Scalar = output("", "share of the chips that is there, mean")
     whole: Scalar = output("", "share of the time in which all chips are there")
     taken_per_s: Scalar = output("1/s", "times that replicas are taken away, all together")
 
 
 def spot_report(run: TrainingRun, cluster: Cluster, plan: Plan, spot: Spot, report: TrainingReport) -> SpotReport:
-    """A run whose chips come and go by groups of g, each there for 1 / l and away for r, exponential and independent of others.
+    """Return a training run whose chips are preempted in groups of g, each present for a mean 1 / l and absent for r.
 
-    A group is there `a = 1 / (1 + l r)` of the time. Waiting: all N / g are there `a^(N/g)` of it, and the first that leaves
-    interrupts the job. Elastic: chips leave in whole replicas and groups, `u = max(g, replica)`; a unit is there `a^(u/g)` of the
-    time, which is the mean speed, as each replica left takes more of the same batch; one that leaves loses what was not saved, and
-    one that comes back stops all for as long as a restart: both happen `N/u a^(u/g) l u/g` times a second. Failures stop the job
-    besides. The chips that are there are paid for, at work or not, at the price left by the discount.
+    Both times are exponential and independent between groups. A group is present `a = 1 / (1 + l r)` of the time.
+    - Waiting: all N / g groups are present `a^(N/g)` of the time, and the first preemption interrupts the job.
+    - Elastic: chips leave in units of whole replicas and groups, `u = max(g, replica)`. A unit is present `a^(u/g)` of the
+      time, which
+      is also the mean speed, as the remaining replicas take over the batch. A unit that leaves loses its unsaved work; one
+      that returns stops the job for a restart. Both happen `N/u a^(u/g) l u/g` times a second.
 
-    **Arguments:** the `report` of the same run on chips that stay.
+    Failures interrupt the job in addition. Present chips are paid for, busy or idle, at the discounted price.
 
-    **Source:** renewal process of `reliability.log_multiplier_at`; an event simulation in `tests/unit/model/test_preemption.py`.
+    **Arguments:** `report` of the same run on chips that are never preempted.
+
+    **Source:** renewal process of `reliability.log_multiplier_at`; an event simulation in
+    `tests/unit/model/test_preemption.py`.
     """
     leaving, groups = 1.0 / spot.every_s, cluster.chips / spot.group_chips
     present = 1.0 / (1.0 + leaving * spot.return_s)
-    unit = hard_maximum(spot.group_chips, plan.tp * plan.pp * plan.cp) / spot.group_chips  # groups that leave together
+    unit = hard_maximum(spot.group_chips, plan.tp * plan.pp * plan.cp) / spot.group_chips  # groups per unit
     unit_present = present**unit
     whole, taken = present**groups, groups * unit_present * leaving
     failing = 1.0 / report.mean_time_between_failures_s

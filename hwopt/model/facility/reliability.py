@@ -1,6 +1,6 @@
-"""What many chips lose that one would not: any of N can stop the job.
+"""Reliability of large jobs: interruption rates, hot spares, checkpoints and goodput. Any failed chip stops a job.
 
-Rates, times of saves and `multiplier_at` are log-log convex: sums, products, positive powers and exponentials of monomials.
+Rates, save times and `multiplier_at` are log-log convex: sums, products, positive powers and exponentials of monomials.
 """
 
 import math
@@ -20,11 +20,11 @@ from hwopt.types import Scalar
 from hwopt.workload.training import TrainingRun
 
 LARGEST_LOST = 0.95
-"""Share of time that may be lost before the formulas stop: beyond it `goodput` is held, and `goodput_margin` negative."""
+"""Largest share of time lost to failures in `goodput`, which is clamped above it; the failure margin is negative there."""
 
 
 class Interruptions(NamedTuple):
-    """Interruptions of a job by cause, 1/s."""
+    """Interruption rates of a job by cause, 1/s."""
 
     dies: Scalar
     stacks: Scalar
@@ -37,18 +37,18 @@ class Interruptions(NamedTuple):
 
 
 def interruptions(cluster: Cluster, chips: Scalar, junction_k: Scalar) -> Interruptions:
-    """Interruptions of a job a second by the parts of its machine: `N` times the parts a chip times their rates.
+    """Return the interruption rates of a job by type of part: `N` times the parts per chip times the failure rate of a part.
 
-    Silicon by its area, memory by its stacks, hosts by the server, links by the port; and once for all that hangs on it a switch, a
-    rack, a cooling loop. Dies and stacks grow with heat by `exp(g (T - T_ref))`: Arrhenius' `exp(E_a/k (1/T_ref - 1/T))` with its
-    exponent linear in T so that it stays log-log convex. The line touches at T_ref and lies above elsewhere: with 0.7 eV, 70 degC
-    by 9 % at 50 and 8 % at 90 degC.
+    Silicon counts by area, memory by stacks, hosts by servers, links by ports. A switch, a rack or a cooling loop counts once
+    for all chips that depend on it. Rates of dies and stacks grow with temperature by `exp(g (T - T_ref))`. This is Arrhenius'
+    `exp(E_a/k (1/T_ref - 1/T))` with an exponent linearized in T, which keeps it log-log convex. The line is tangent at T_ref
+    and lies above elsewhere: for 0.7 eV and 70 degC, by 9 % at 50 and 8 % at 90 degC.
 
-    Parts fail independently here. Measured small jobs do worse: at 1,024 GPUs of Meta's RSC-1 jobs lived 7.9 h where
-    the rate of their nodes promises 28.8 h (3.7 times longer), since few nodes cause many failures and jobs also die of
-    causes no node is charged with.
+    Parts are assumed to fail independently. Measured small jobs fail more often: at 1,024 GPUs of Meta's RSC-1 jobs ran 7.9 h,
+    where the failure rate of their nodes predicts 28.8 h (3.7 times longer). A few nodes cause many failures, and jobs also die
+    of causes that are attributed to no node.
 
-    **Arguments:** `chips` N of the job; `junction_k` their temperature T.
+    **Arguments:** `chips`: N of the job; `junction_k`: junction temperature T of the chips.
 
     **Returns:** 1/s.
 
@@ -70,18 +70,22 @@ def interruptions(cluster: Cluster, chips: Scalar, junction_k: Scalar) -> Interr
 
 
 def job_mtbf_s(stops: Interruptions) -> Scalar:
-    """Mean time between interruptions of a job that any part stops: `M = 1 / sum of rates`."""
+    """Return the MTBF of a job that a failure of any part stops: `M = 1 / sum of rates`, s."""
     return 1.0 / sum(stops[1:], start=stops[0])
 
 
 def hot_spares(cluster: Cluster, chips: Scalar, stops: Interruptions) -> Scalar:
-    """Chips that stand started beside a job: `n_server (m + z sqrt(m)) + c`, m servers under repair and c chips in domains.
+    """Return the hot spare chips of a job: `n_server (m + z sqrt(m)) + c`.
 
-    `m = rate x repair` is Poisson's mean and variance; `c = repair (n_rack rate_racks + n_loop rate_loops + N rate_switch)`: a rack
-    or a loop takes its servers along, a switch of the lowest level those below it, which are all chips over all such switches;
-    those above are passed by. Means alone, since spares for the largest domain would be a share of the machine.
+    m is the mean number of servers under repair, z the configured number of standard deviations, c chips lost with racks, loops
+    and switches. `m = rate x repair` is both mean and variance of a Poisson distribution. `c = repair (n_rack rate_racks +
+    n_loop rate_loops + N rate_switch)`: a rack or a loop takes down its servers. A lowest-level switch takes down the chips
+    below it, which for all such switches together are all chips; higher switches are routed around. c contains only means,
+    since spares for the largest failure domain would be a large share of the cluster.
 
-    **Arguments:** `chips` N of the job; its `stops`, 1/s.
+    **Arguments:** `chips`: N of the job; `stops`: interruption rates of the job, 1/s.
+
+    **Returns:** chips; 0 where the cluster uses no hot spares.
 
     **Source:** warm standbys sized by a quantile of simultaneous failures, arXiv 2509.16293.
     """
@@ -94,26 +98,26 @@ def hot_spares(cluster: Cluster, chips: Scalar, stops: Interruptions) -> Scalar:
 
 
 _NO_SERVER = 1e-24
-"""Keeps the slope of a square root finite where nothing fails."""
+"""Number added under a square root, so that its slope stays finite at a failure rate of 0."""
 
 
 def recovery_s(cluster: Cluster) -> Scalar:
-    """Time from an interruption until state can be read: of a spare that stands ready, or of the fleet's way."""
+    """Return the time from an interruption until state can be read back, s: swap to a hot spare, or a full restart."""
     return jnp.where(cluster.recovery.hot_spares > 0.0, cluster.recovery.swap_s, cluster.reliability.restart_s)
 
 
 def saved_bytes_per_s_per_chip(cluster: Cluster) -> Scalar:
-    """Rate at which a save leaves the host, and comes back: to the memory of others, or to storage."""
+    """Return the rate of saving checkpoints off a host, or of reading them back, B/s per chip: to peer hosts or to storage."""
     peers = cluster.recovery.peer_bytes_per_s_per_chip
     return jnp.where(peers > 0.0, peers, cluster.storage.checkpoint_bytes_per_s_per_chip)
 
 
 def checkpoint_bytes(parameters: Scalar, run: TrainingRun) -> Scalar:
-    """What a checkpoint holds: `P (weight + trained (master + moments))`; 14 B a parameter for Adam in bf16.
+    """Return the size of a checkpoint: `P (weight + trained (master + moments))`; 14 B per parameter for Adam in bf16.
 
     Published: BLOOM 2.3 TB for 176 B parameters (13.05 B each, 14.3 if those are TiB), OPT 9.1 (fp16 states).
 
-    **Arguments:** all `parameters` of the model, once: replicas save nothing.
+    **Arguments:** `parameters`: all P parameters of the model, counted once, since data parallel replicas save nothing.
 
     **Returns:** B.
     """
@@ -121,50 +125,62 @@ def checkpoint_bytes(parameters: Scalar, run: TrainingRun) -> Scalar:
 
 
 def save_s(checkpoint: Scalar, chips: Scalar, reliability: Reliability) -> Scalar:
-    """Time the job waits for a save, delta: `overhead + bytes / (N snapshot bandwidth)`, every chip its own part."""
+    """Return the time delta that the job waits for a save, s: `overhead + bytes / (N snapshot bandwidth)`.
+
+    Each chip saves its own part.
+    """
     return reliability.snapshot_overhead_s + checkpoint / (chips * reliability.snapshot_bandwidth_bytes_per_s)
 
 
 def drain_s(checkpoint: Scalar, chips: Scalar, bytes_per_s_per_chip: Scalar) -> Scalar:
-    """Time until a save is where no failed host takes it along, while the job goes on; of reading it back: `bytes / (N rate)`."""
+    """Return the time to write a checkpoint to where it survives a host failure, or to read it back, s: `bytes / (N rate)`.
+
+    The job continues while a checkpoint is written.
+    """
     return checkpoint / (chips * bytes_per_s_per_chip)
 
 
 _TERMS = 9
-"""Terms of `sinh(y) / y` in y^2: the next is below 1e-9 where a run gets ahead at all, `y < 2.3`."""
+"""Terms of the series of `sinh(y) / y` in y^2.
+
+The next term is below 1e-9 for y < 2.3, the range in which a run makes progress.
+"""
 
 
 def checkpoint_interval_s(save: Scalar, mtbf: Scalar, drain: Scalar, maximum: Maximum) -> Scalar:
-    """Time of work between two saves: the least time lost, and not before storage has the last save.
+    """Return the optimal working time tau between two saves, but at least the time in which storage completes a save, s.
 
-    `tau / M = 1 - e^(-(tau + delta) / M)`, where the renewal process has its least: `1 + W_0(-e^(-1 - delta / M))`. Young's
-    `sqrt(2 delta M)` where a save is short against the time between failures, M where it is long.
+    The optimum of the renewal process satisfies `tau / M = 1 - e^(-(tau + delta) / M)`. Thus tau / M is `1 + W_0(-e^(-1 - delta
+    / M))`. It tends to Young's `sqrt(2 delta M)` for saves that are short compared with the MTBF M, and to M for long ones.
+
+    **Arguments:** `save` delta, `mtbf` M, `drain`, s; `maximum`: exact or smooth maximum.
 
     **Source:** Young, CACM 1974; Daly, FGCS 2006.
     """
     delta = save / mtbf
     share = lambert_above_branch(jnp.sqrt(-2.0 * jnp.expm1(-delta)))
-    step, lost = moved(delta), held(jnp.exp(-(share + delta)))  # in which `1 - tau / M` has no rounding
+    step, lost = moved(delta), held(jnp.exp(-(share + delta)))  # the form avoids rounding of `1 - tau / M`
     share = share + step * (lost / share) * (1.0 - 0.5 * step / (share * share))
     return maximum(share * mtbf, drain)
 
 
 def log_multiplier_at(interval: Scalar, save: Scalar, mtbf: Scalar, drain: Scalar, restart: Scalar) -> Scalar:
-    """Logarithm of run time over useful time when saving every tau: `(drain + R) / M + log((e^x - 1) M / tau)`.
+    """Return the log of run time over useful time when saving every tau: `(drain + R) / M + log((e^x - 1) M / tau)`.
 
-    `x = (tau + delta) / M`.
+    `x = (tau + delta) / M`. In the renewal process, work of length tau and a save must complete without a failure. A failure
+    loses all work since the last stored save and costs the recovery R, in which further failures may occur. The formula also
+    holds where the MTBF M is shorter than a save.
 
-    A renewal process: tau of work and a save must pass without a failure; one costs all since the last save that storage has, and
-    the way back, in which more may strike. Holds where M is shorter than a save.
+    **Arguments:** `interval` tau, `save` delta, `mtbf` M, `drain`, `restart` R, s, from the functions above.
 
-    **Arguments:** s, as the functions above give them. **Source:** Daly, FGCS 2006, equation 13.
+    **Source:** Daly, FGCS 2006, equation 13.
     """
     x = (interval + save) / mtbf
     return (drain + restart) / mtbf + 0.5 * x + _log_sinh_over(0.5 * x) + jnp.log1p(save / interval)
 
 
 def _log_sinh_over(y: Scalar) -> Scalar:
-    """`log(sinh(y) / y)` for y of zero or more, that neither overflows nor cancels: a series up to 0.3."""
+    """Return `log(sinh(y) / y)` for y of zero or more, without overflow or cancellation; a series for small y."""
     small = y < _SERIES_UP_TO
     square = jnp.where(small, y, 0.0) ** 2
     series = jnp.zeros_like(square)
@@ -175,16 +191,17 @@ def _log_sinh_over(y: Scalar) -> Scalar:
 
 
 _SERIES_UP_TO = 0.3
-"""Half of the time between saves over that between failures, up to which the logarithm above is a series."""
+"""Largest y for which the log above is computed by its series; y is half of tau + delta over the MTBF."""
 
 _LOG_SINH_OVER = (1 / 6, -1 / 180, 1 / 2835, -1 / 37800, 1 / 467775, -691 / 3831077250, 2 / 127702575)
-"""Of y^2, y^4, ...: the next term is below 1e-14 at `_SERIES_UP_TO`."""
+"""Series coefficients of `log(sinh(y) / y)` for y^2, y^4, ...; the next term is below 1e-14 at `_SERIES_UP_TO`."""
 
 
 def multiplier_at(interval: Scalar, save: Scalar, mtbf: Scalar, drain: Scalar, restart: Scalar) -> Scalar:
-    """The same as a product of positive series, which readers of sums of monomials take as it is.
+    """Return run time over useful time as a product of positive series, which the relaxation can represent directly.
 
-    `e^((drain + R) / M + x / 2) (1 + delta / tau) sum_k (x / 2)^2k / (2k + 1)!`. Log-log convex.
+    `e^((drain + R) / M + x / 2) (1 + delta / tau) sum_k (x / 2)^2k / (2k + 1)!`, equal to the exponential of
+    `log_multiplier_at`. Log-log convex.
     """
     x = (interval + save) / mtbf
     square, term, series = 0.25 * x * x, 1.0, 1.0
@@ -195,47 +212,53 @@ def multiplier_at(interval: Scalar, save: Scalar, mtbf: Scalar, drain: Scalar, r
 
 
 def lost_at_interval(interval: Scalar, save: Scalar, mtbf: Scalar, drain: Scalar, restart: Scalar) -> Scalar:
-    """Share of time lost when saving every tau: `1 - 1 / multiplier`."""
+    """Return the share of time lost to failures and saves when saving every tau: `1 - 1 / multiplier`."""
     return -jnp.expm1(-log_multiplier_at(interval, save, mtbf, drain, restart))
 
 
 def lost_fraction(save: Scalar, mtbf: Scalar, drain: Scalar, restart: Scalar, maximum: Maximum) -> Scalar:
-    """Share of time lost with the best interval. **Arguments:** s, as the functions above give them."""
+    """Return the share of time lost to failures and saves with the optimal interval.
+
+    **Arguments:** `save`, `mtbf`, `drain`, `restart`: s, from the functions above; `maximum`: exact or smooth maximum.
+    """
     return lost_at_interval(checkpoint_interval_s(save, mtbf, drain, maximum), save, mtbf, drain, restart)
 
 
 def goodput(lost: Scalar) -> Scalar:
-    """Share of time that is useful: `1 - lost`, held at 0.05 from `LARGEST_LOST` on, where its gradient is 0."""
+    """Return the goodput, the useful share of time: `1 - lost`, clamped to 0.05 from `LARGEST_LOST` on.
+
+    The gradient is zero where it is clamped.
+    """
     return 1.0 - jnp.where(lost < LARGEST_LOST, lost, LARGEST_LOST)
 
 
 def time_multiplier(lost: Scalar) -> Scalar:
-    """Run time over useful time: `1 / (1 - lost)`. Log-log convex below `LARGEST_LOST`, 20 from there on."""
+    """Return run time over useful time: `1 / (1 - lost)`. Log-log convex below `LARGEST_LOST`, 20 from there on."""
     return 1.0 / goodput(lost)
 
 
 MOST_MULTIPLIER = 1.0 / (1.0 - LARGEST_LOST)
-"""Run time over useful time from which a job does not get ahead."""
+"""Run time over useful time from which a job counts as making no progress."""
 
 
 _KEPT = 2.0
-"""Checkpoints that storage holds at once: the last that is whole, and the one being written."""
+"""Checkpoints that storage holds at the same time: the last complete one, and the one being written."""
 
 
 class Failures(NamedTuple):
-    """What failures and checkpoints cost a job."""
+    """Effect of failures and checkpoints on a job: MTBF, interval between saves, drain time, goodput, and margins."""
 
     mtbf_s: Array
     interval_s: Array
     drain_s: Array
     goodput: Array
     margin: Array
-    stored: Array  # logarithm of storage's capacity over the checkpoints that it holds
-    saves: Array  # logarithm of a stated interval over what storage takes; infinite where none is stated
+    stored: Array  # log of storage capacity over the size of the stored checkpoints
+    saves: Array  # log of a stated interval over the drain time; infinite where no interval is stated
 
     @property
     def margins(self) -> dict[str, Array]:
-        """Those of a training run, by name."""
+        """Margins of a training run by name: failures, checkpoint interval, storage capacity. Negative: infeasible."""
         return {"failures": self.margin, "saves": self.saves, "stored": self.stored}
 
 
@@ -247,10 +270,13 @@ def failures(
     maximum: Maximum,
     interval_s: Scalar | None = None,
 ) -> Failures:
-    """The functions above in a row: a job that trains `parameters` on all chips of a cluster.
+    """Return the effect of failures and checkpoints on a job that trains `parameters` on all chips of a cluster.
 
-    **Arguments:** `stops` of the job; `interval_s` between saves, where it is neither to be the best one nor stated by the run.
-    The multiplier is then not held, as a product of positive series: for a caller that bounds the margin.
+    **Arguments:**
+    - `stops`: interruption rates of the job;
+    - `interval_s`: time between saves where the run states none; by default the optimal one. If given, the multiplier is a
+      product
+      of positive series and is not clamped: for a caller that bounds the margin.
     """
     own, chips = cluster.reliability, cluster.chips
     mtbf, checkpoint = job_mtbf_s(stops), checkpoint_bytes(parameters, run)
@@ -263,7 +289,10 @@ def failures(
 def joint_failures(
     run: TrainingRun, clusters: Sequence[Cluster], stops: Interruptions, parameters: Scalar, maximum: Maximum
 ) -> Failures:
-    """The same of a job on several clusters, any of which stops it: all save at once, and wait for the slowest to come back."""
+    """Return the effect of failures and checkpoints on a job on several clusters; a failure in any cluster stops it.
+
+    All clusters save at the same time, and the job waits for the slowest to recover.
+    """
     chips = sum((each.chips for each in clusters[1:]), start=clusters[0].chips)
     mean = lambda of: (
         sum((each.chips * of(each) for each in clusters[1:]), start=clusters[0].chips * of(clusters[0])) / chips

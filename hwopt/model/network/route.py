@@ -46,7 +46,7 @@ def members_per_tier(network: Network, group: Scalar, stride: Scalar) -> PerTier
     reach = jnp.concatenate([inside, jnp.broadcast_to(group, (1,))])
     inner = jnp.concatenate([jnp.ones_like(reach[:1]), reach[:-1]])
     members = reach / inner
-    return hard_maximum(members, jnp.ones_like(members))  # >= 1 by construction; stated for interval analysis of the trace
+    return hard_maximum(members, jnp.ones_like(members))  # >= 1 by construction; helps interval analysis
 
 
 def seconds_per_byte(network: Network) -> PerTier:

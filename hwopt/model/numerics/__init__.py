@@ -1,1 +1,1 @@
-"""Exact and smooth maxima, and differentiable roots of equations."""
+"""Numerics of the model: exact and smooth maxima, and differentiable roots of equations."""

@@ -1,4 +1,7 @@
-"""Maxima: of two numbers, exact or smooth, the only kink of the model besides clipping of group sizes; of random ones."""
+"""Maxima: of two numbers, exact or smooth, and the expected maximum of random numbers.
+
+Maxima of two numbers are the model's only kinks besides the clipping of group sizes.
+"""
 
 from collections.abc import Callable
 
@@ -12,35 +15,35 @@ Maximum = Callable[[Array, Array], Array]
 
 
 def pick(condition: Array, a: Array, b: Array) -> Array:
-    """`jnp.where` for numbers of one shape: one operation instead of a nested function, which a trace feels."""
+    """Return `jnp.where` of equal-shaped arrays as one primitive instead of a nested function, which shortens traces."""
     if jnp.shape(a) == jnp.shape(b) == jnp.shape(condition) and jnp.result_type(a) == jnp.result_type(b):
         return jax.lax.select(condition, a, b)
     return jnp.where(condition, a, b)
 
 
 def hard_maximum(a: Array, b: Array) -> Array:
-    """The exact maximum; at a tie its gradient is that of `a` alone.
+    """Return the exact maximum; at a tie its gradient is that of `a` alone.
 
-    `jnp.maximum` would give half of each side's, and so derivatives to communications of zero seconds.
+    `jnp.maximum` would give half of each gradient, and thus nonzero derivatives to communications that take zero seconds.
     """
     return pick(b > a, b, a)
 
 
 def above_zero(a: Array) -> Array:
-    """`max(a, 0)`, with no gradient at zero."""
+    """Return `max(a, 0)`, with no gradient at zero."""
     return pick(a > 0.0, a, jnp.zeros_like(a))
 
 
 def several(count: Array) -> Array:
-    """0 for a count of one, 1 from two on, in proportion between: lets a cost grow in. Below 0 for counts below one."""
+    """Return 0 for a count of one, 1 from two on, linear in between: it phases a cost in. Below 0 for counts below one."""
     return 1.0 - above_zero(2.0 - count)
 
 
 def soft_maximum(temperature: Scalar) -> Maximum:
-    """A smooth upper bound of the maximum of two non-negative numbers: log-sum-exp in log space.
+    """Return a smooth upper bound of the maximum of two non-negative numbers: log-sum-exp in log space.
 
-    `max_tau(a, b) = (a^(1/tau) + b^(1/tau))^tau`. Tends to the exact maximum as tau goes to 0, is at most `2^tau` times
-    as large, is scale-free, and keeps log-log convexity (a power of a sum of monomials).
+    `max_tau(a, b) = (a^(1/tau) + b^(1/tau))^tau`. It tends to the exact maximum as tau goes to 0 and is at most `2^tau` times
+    as large. It is scale-free and preserves log-log convexity (a power of a sum of monomials).
 
     **Arguments:** `temperature` tau, dimensionless, 0 < tau <= 1.
 
@@ -50,7 +53,7 @@ def soft_maximum(temperature: Scalar) -> Maximum:
     """
 
     def maximum(a: Array, b: Array) -> Array:
-        # Homogeneous of degree 1, so dividing by the larger one is exact and its own gradient cancels.
+        # Homogeneous of degree 1, so scaling by the larger number is exact, and the gradient of the scale cancels.
         largest = jax.lax.stop_gradient(jnp.maximum(a, b))
         scale = jnp.where(largest > 0, largest, 1.0)
         return scale * ((a / scale) ** (1.0 / temperature) + (b / scale) ** (1.0 / temperature)) ** temperature
@@ -59,17 +62,17 @@ def soft_maximum(temperature: Scalar) -> Maximum:
 
 
 def choose(temperature: Scalar | None) -> Maximum:
-    """The exact maximum for None, else the smooth one at that temperature."""
+    """Return the exact maximum for None, else the smooth maximum at the given temperature."""
     return hard_maximum if temperature is None else soft_maximum(temperature)
 
 
 def overlapped(work: Array, communication: Array, overlap: Array, slowdown: Array, maximum: Maximum) -> Array:
-    """Time of work with a communication beside it.
+    """Return the time of work that overlaps with a communication.
 
-    `max(work + slowdown communication, (1 - overlap) work + communication)`: a share `overlap` of the work can cover
-    the communication, which meanwhile takes a share `slowdown` of the compute throughput. Log-log convex.
+    `max(work + slowdown communication, (1 - overlap) work + communication)`. A share `overlap` of the work can run at the same
+    time as the communication, which then takes a share `slowdown` of the compute throughput. Log-log convex.
 
-    **Arguments:** times in s; `overlap`, `slowdown` fractions.
+    **Arguments:** `work`, `communication`: times in s; `overlap`, `slowdown`: fractions; `maximum`: exact or smooth maximum.
 
     **Returns:** s, at least `work`.
     """
@@ -77,19 +80,20 @@ def overlapped(work: Array, communication: Array, overlap: Array, slowdown: Arra
 
 
 def hidden(work: Array, communication: Array, overlap: Array, slowdown: Array) -> Array:
-    """What of a communication runs beside work: `min((1 - slowdown) communication, overlap work)`.
+    """Return the part of a communication that is overlapped by work, s: `min((1 - slowdown) communication, overlap work)`.
 
-    All that `overlapped` with the exact maximum does not add to work, without the difference of two nearly equal times.
+    It equals `work + communication` less `overlapped` (with the exact maximum), but avoids the difference of nearly equal
+    times.
     """
     beside, covered = (1.0 - slowdown) * communication, overlap * work
     return pick(covered < beside, covered, beside)
 
 
 def expected_maximum_sigmas(samples: Array) -> Array:
-    """Expected maximum of N standard normal numbers, in standard deviations.
+    """Return the expected maximum of N standard normal numbers, in standard deviations.
 
-    `x sqrt(2 / (x + 2.208))`, x = ln N: exact 0 at N = 1 and sqrt(2 ln N) for large N; against numerical integration it
-    is within 2.1 % at N = 2, 1 % from 8 to 1e6 (1.42, 3.29, 3.97 at 8, 1,200, 16,384). Not log-log convex in N.
+    `x sqrt(2 / (x + 2.208))`, x = ln N: exactly 0 at N = 1 and sqrt(2 ln N) for large N. Compared with numerical integration it
+    is within 2.1 % at N = 2 and 1 % from 8 to 1e6 (1.42, 3.29, 3.97 at 8, 1,200, 16,384). Not log-log convex in N.
 
     **Source:** order statistics of the normal distribution; the rational form and its constant are our own.
     """
@@ -98,5 +102,5 @@ def expected_maximum_sigmas(samples: Array) -> Array:
 
 
 def jitter_fraction(sigma: Scalar, chips: Scalar) -> Scalar:
-    """Jitter, where the slowest of many sets the pace of all: relative lengthening of a synchronous step, `sigma E[max of N]`."""
+    """Return the relative increase of a synchronous step's time by jitter: `sigma E[max of N]`, by the slowest of N chips."""
     return sigma * expected_maximum_sigmas(chips)

@@ -1,7 +1,7 @@
-"""Roots of equations: found without derivatives, and then given those of the equation.
+"""Differentiable roots of equations: a root is found without derivatives and then given those of its equation.
 
-The way to a root is held, so that no derivative is taken step by step. What follows from it is a Taylor series in what the equation
-moved by: of two orders, by as much as zero.
+The iteration is not differentiated. Instead the root becomes a second-order Taylor series in the change of the equation. That
+change has the value zero but carries derivatives with respect to the inputs.
 """
 
 import jax
@@ -12,25 +12,30 @@ held = jax.lax.stop_gradient
 
 
 def moved(value: Array) -> Array:
-    """Zero that carries the derivatives of `value`."""
+    """Return zero with the derivatives of `value`."""
     return value - held(value)
 
 
 def root(near: Array, value: Array, slope: Array, bend: Array) -> Array:
-    """The x of `g(x, inputs) = 0` with its derivatives of the first two orders by the inputs: `x - t - g_xx / (2 g_x) t^2`.
+    """Return the root x of `g(x, inputs) = 0` with first and second derivatives by the inputs: `x - t - g_xx / (2 g_x) t^2`.
 
-    t is what g moved by over its slope; both move with the inputs and not with x.
+    t is g over its slope g_x at fixed x: zero in value, with derivatives by the inputs.
 
-    **Arguments:** `near` x, found from held inputs; at it `value` g and `slope` g_x, from inputs that are not, and `bend` g_xx.
+    **Arguments:**
+    - `near`: x, found from inputs without derivatives;
+    - `value`, `slope`: g and g_x at `near`, from inputs with derivatives;
+    - `bend`: g_xx at `near`.
     """
     step = moved(value) / slope
     return near - step * (1.0 + 0.5 * held(bend / slope) * step)
 
 
 def lambert_above_branch(distance: Array) -> Array:
-    """`1 + W_0(z)` of Lambert's function, by `p = sqrt(2 (1 + e z))` from its branch point: 0 there, 1 at z = 0.
+    """Return `1 + W_0(z)` of Lambert's function, by `p = sqrt(2 (1 + e z))` from its branch point: 0 there, 1 at z = 0.
 
-    A rational function that meets it at Chebyshev's points, within 2e-14 of itself for p from 0 to sqrt 2. Without derivatives.
+    A rational function interpolates it at Chebyshev points. Its error is within 2e-14 for p from 0 to sqrt 2. No derivatives.
+
+    **Arguments:** `distance` p.
 
     **Source:** interpolated here, with 40 digits. The series about the branch point: Corless et al. 1996.
     """
