@@ -11,28 +11,30 @@ from platformdirs import user_cache_path
 def cache_folder() -> Path:
     """Return hwopt's cache folder: compiled kernels, traced models, stamps of self-tests. It need not exist yet.
 
-    `$XDG_CACHE_HOME/hwopt`; else `~/.cache/hwopt`, on macOS `~/Library/Caches/hwopt`, on Windows `%LOCALAPPDATA%/hwopt`.
+    It is `$XDG_CACHE_HOME/hwopt`; else `~/.cache/hwopt`, on macOS `~/Library/Caches/hwopt`, on Windows `%LOCALAPPDATA%/hwopt`.
     Platformdirs ignores relative paths, as the XDG specification requires: otherwise the current folder could supply kernels.
 
-    **Raises:** `RuntimeError` for a user without a home.
+    **Raises:** `RuntimeError` for a user without a home folder.
     """
     return user_cache_path("hwopt", appauthor=False, opinion=False)
 
 
 class SharedFolder(OSError):
-    """A folder to which other users can write."""
+    """Error for a folder to which other users can write."""
 
 
 def private_folder(base: Path, *inside: str) -> Path:
-    """Return a folder that no other user can write to, created if missing.
+    """Return a folder that no other user can write to; create it if missing.
 
     Compiled kernels are native code and stamps are trusted, so a folder that others can write to is neither read nor written.
-    Every folder from `base` down must belong to this user or to root and be writable by its owner alone; only `base` may be
+    Every folder from `base` down must belong to this user or to root and be writable by its owner alone. Only `base` may be
     reached by a symbolic link. Windows permissions are not checked.
 
-    **Arguments:** `base`: the outermost folder that is checked; `inside`: names of folders, each in the one before.
+    **Arguments:**
+    - `base`: the outermost folder that is checked;
+    - `inside`: names of nested folders, each inside the one before.
 
-    **Raises:** `SharedFolder`, or another `OSError` where a folder cannot be created.
+    **Raises:** `SharedFolder`, or another `OSError` if a folder cannot be created.
     """
     place = Path(os.path.realpath(base))
     for name in ("", *inside):

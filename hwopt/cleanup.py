@@ -1,4 +1,4 @@
-"""What a process must not leave behind, however it ends: done, failed, interrupted or terminated. Only a kill leaves it."""
+"""Cleanup callbacks that run on every exit of the process (success, failure, interrupt, termination) except SIGKILL."""
 
 import contextlib
 import threading
@@ -9,12 +9,12 @@ _REMOVALS: list[Callable[[], None]] = []
 _ENDING = threading.Event()
 
 _UNDER_WAY_S = 0.05
-"""Time that what writes is given to come to its next `pause`: files take milliseconds."""
+"""Time for threads that write files to reach their next `pause`, s; writing a file takes milliseconds."""
 
 
 @contextlib.contextmanager
 def removed_on_exit(remove: Callable[[], None]) -> Iterator[None]:
-    """Call `remove` when this is left, or when the process is told to end meanwhile; what fails in it is of no interest."""
+    """Call `remove` when the context is left, or when the process is terminated inside it; errors of `remove` are ignored."""
     _REMOVALS.append(remove)
     try:
         yield
@@ -25,13 +25,16 @@ def removed_on_exit(remove: Callable[[], None]) -> Iterator[None]:
 
 
 def pause() -> None:
-    """Go no further where the process is ending: to be called between two files by who writes many."""
+    """Block forever if the process is ending. Code that writes many files calls this between two files."""
     while _ENDING.is_set():
         time.sleep(1.0)
 
 
 def remove_all() -> None:
-    """Remove what is there now, the latest first, and let nobody write more: for a process that ends on the spot."""
+    """Run all registered callbacks, latest first, and stop further writes: for a process that exits immediately.
+
+    The callbacks run twice, after a short wait each, to catch files that other threads were still writing.
+    """
     _ENDING.set()
     for _ in range(2 if _REMOVALS else 0):
         time.sleep(_UNDER_WAY_S)

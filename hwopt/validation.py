@@ -1,6 +1,6 @@
-"""What callers of the public functions pass: looked at where a call enters, each refusal one line that says what was meant.
+"""Argument validation for the public API. Errors are one line and suggest the intended value.
 
-Numbers are looked at where they are concrete: a traced one is the caller's own program, and passes.
+Only concrete numbers are checked. A number that JAX traces belongs to the caller's own program and passes.
 """
 
 import contextlib
@@ -22,24 +22,24 @@ from hwopt.errors import UserError
 
 
 def question_of(objective: Any, call: str = "optimize") -> Any:
-    """The problem that a design question states; a `Problem` states itself.
+    """Return the problem of a design question; a `Problem` returns itself.
 
-    **Arguments:** as of `check_question`.
+    **Arguments:** as in `check_question`.
 
-    **Returns:** its `hwopt.design.problem.Problem`.
+    **Returns:** the question's `hwopt.design.problem.Problem`.
 
-    **Raises:** `UserError` as `check_question`, and as the question itself does.
+    **Raises:** `UserError` as in `check_question`, and as raised by the question itself.
     """
     check_question(objective, call)
     return objective.problem()
 
 
 def check_question(objective: Any, call: str) -> None:
-    """A design question, which states a problem.
+    """Check that a value is a design question, i.e. states a problem.
 
-    **Arguments:** `objective` as a caller passed it; `call`: the public function's name.
+    **Arguments:** `objective`: the value passed by the caller; `call`: name of the public function.
 
-    **Raises:** `UserError` for a name, a class, and what states no problem; for fields that are text instead of numbers.
+    **Raises:** `UserError` for a name, a class, or an object without a problem, and for fields with text instead of numbers.
     """
     if isinstance(objective, str):
         raise UserError(f"{call}: '{objective}' is a name: pass hwopt.objective('{objective}')")
@@ -54,9 +54,11 @@ def check_question(objective: Any, call: str) -> None:
 
 
 def number_of(what: str, value: Any) -> float:
-    """A Python or NumPy number as a float; infinity is one.
+    """Return a Python or NumPy number as a float; infinity is allowed.
 
-    **Raises:** `UserError` for text, None, a truth value, and what is not a number.
+    **Arguments:** `what`: the name of the number, for messages; `value`.
+
+    **Raises:** `UserError` for text, None, booleans, and other values that are not numbers.
     """
     if isinstance(value, np.ndarray | jax.Array) and value.ndim == 0:
         value = np.asarray(value)[()]
@@ -70,7 +72,7 @@ def number_of(what: str, value: Any) -> float:
 
 
 def check_seconds(seconds: Any, call: str = "optimize") -> float:
-    """A limit of time, s; infinity is none.
+    """Return a time limit in s; infinity means no limit.
 
     **Raises:** `UserError` unless it is above zero.
     """
@@ -81,9 +83,9 @@ def check_seconds(seconds: Any, call: str = "optimize") -> float:
 
 
 def check_seed(seed: Any, call: str = "optimize") -> int:
-    """A seed, an integer of 0 or more.
+    """Return a random seed, an integer of 0 or more.
 
-    **Raises:** `UserError` for anything else.
+    **Raises:** `UserError` for any other value.
     """
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
         raise UserError(f"{call}: seed = {_shown(seed)} must be an integer of 0 or more")
@@ -91,9 +93,9 @@ def check_seed(seed: Any, call: str = "optimize") -> int:
 
 
 def names_of(what: str, names: Any) -> tuple[str, ...]:
-    """Several names.
+    """Return a list of names as a tuple.
 
-    **Raises:** `UserError` for text alone, which would be read letter by letter, and for what is no name.
+    **Raises:** `UserError` for a single text, which would be split into letters, and for items that are not text.
     """
     if isinstance(names, str):
         raise UserError(f"{what} = {_shown(names)}: pass a list of names, such as [{names.split(',')[0].strip()!r}]")
@@ -107,9 +109,9 @@ def names_of(what: str, names: Any) -> tuple[str, ...]:
 
 
 def boxes_of(bounds: Any) -> dict[str, tuple[float, float]]:
-    """Boxes by name of a variable, (lower, upper) each.
+    """Return bounds by variable name, (lower, upper) each.
 
-    **Raises:** `UserError` for anything else, and for a box whose ends are the wrong way round.
+    **Raises:** `UserError` for any other value, and for a lower bound above its upper bound.
     """
     if not isinstance(bounds, Mapping):
         raise UserError(f"bounds = {_shown(bounds)}: pass a dictionary, such as {{'tp': (8.0, 16.0)}}")
@@ -125,11 +127,11 @@ def boxes_of(bounds: Any) -> dict[str, tuple[float, float]]:
 
 
 def path_of(what: str, path: Any, room: int = 0) -> Path:
-    """A path as its owner means it: absolute, `~` the home.
+    """Return a user's path as an absolute path; `~` is the home folder.
 
-    **Arguments:** `room` for that many characters behind the name, for files beside it.
+    **Arguments:** `room`: number of characters to reserve after the name, for the names of related files.
 
-    **Raises:** `UserError` for what is no path, an empty one, and names that the file system cannot hold or look at.
+    **Raises:** `UserError` for values that are not paths, empty paths, and names that the file system does not support.
     """
     if not isinstance(path, str | os.PathLike) or not str(path).strip():
         raise UserError(f"{what} {_shown(path)}: name a file or a folder")
@@ -138,7 +140,7 @@ def path_of(what: str, path: Any, room: int = 0) -> Path:
         for name in (absolute, absolute.with_name(absolute.name + room * "-") if absolute.name else absolute):
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 os.stat(name)
-    except (OSError, ValueError) as failure:  # ValueError: a NUL, or letters that no file system knows
+    except (OSError, ValueError) as failure:  # ValueError: a NUL or unencodable character
         raise UserError(f"{what} {path}: cannot be used ({getattr(failure, 'strerror', failure)})") from None
     return absolute
 
@@ -159,9 +161,9 @@ def file_bytes(path: Path) -> bytes:
 
 
 def check_temperature(temperature: Any) -> None:
-    """A temperature of smooth maxima: None, or a number of 0 or more; a traced one passes.
+    """Check a temperature of smooth maxima: None, or a number of 0 or more; traced numbers pass.
 
-    **Raises:** `UserError` for a negative one, infinity, and what is no number.
+    **Raises:** `UserError` for negative numbers, infinity, and values that are not numbers.
     """
     if temperature is None or isinstance(temperature, Tracer):
         return
@@ -172,11 +174,11 @@ def check_temperature(temperature: Any) -> None:
 
 
 def check_kinds(call: str, inputs: Mapping[str, Any], kinds: Mapping[str, tuple[type, ...]]) -> None:
-    """Inputs of the model by their classes.
+    """Check the classes of model inputs.
 
-    **Arguments:** `call`: the public function's name; `inputs` by name, and their `kinds`.
+    **Arguments:** `call`: name of the public function; `inputs` by name; `kinds`: allowed classes by name.
 
-    **Raises:** `UserError` for a value of another class; it says what makes a right one.
+    **Raises:** `UserError` for a value of another class; the message names the function that creates a valid one.
     """
     for name, value in inputs.items():
         if not isinstance(value, kinds[name]):
@@ -194,15 +196,15 @@ _MAKERS = {
     "Plan": "hwopt.catalog.plan",
     "Solution": "hwopt.optimize",
 }
-"""Class of an input -> what makes it from the catalogue."""
+"""Class of an input -> public function that creates it from the catalog."""
 
 
 def checked(**kinds: tuple[type, ...]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A door for `estimate`: what cannot be meant is refused before anything is traced, at the cost of a few look-ups.
+    """Return a decorator that validates the inputs of an `estimate` function before anything is traced, at little cost.
 
-    Numbers of the inputs are not looked at: constructors do that, and a traced one has no value.
+    Numbers inside the inputs are not checked here: constructors check them, and a traced number has no value.
 
-    **Arguments:** `kinds`: classes of each input, by its name and in the order of the inputs.
+    **Arguments:** `kinds`: allowed classes of each input, by name and in the order of the inputs.
     """
 
     def behind(estimate: Callable[..., Any]) -> Callable[..., Any]:
@@ -223,7 +225,7 @@ def checked(**kinds: tuple[type, ...]) -> Callable[[Callable[..., Any]], Callabl
 
 
 def _check_leaves(inputs: Mapping[str, Any]) -> None:
-    """Refuse leaves that are no real numbers, by their place."""
+    """Raise `UserError` for leaves that are not real numbers; the message names their path."""
     for place, leaf in jax.tree_util.tree_leaves_with_path(dict(inputs)):
         kind = leaf.dtype if isinstance(leaf, jax.Array) else np.asarray(leaf).dtype
         if not jax.numpy.issubdtype(kind, np.number) or jax.numpy.issubdtype(kind, np.complexfloating):
@@ -232,7 +234,7 @@ def _check_leaves(inputs: Mapping[str, Any]) -> None:
 
 
 def _shown(value: Any, most: int = 80) -> str:
-    """A value in a message; of what is no plain value its class."""
+    """Return a value as text for a message; for an object of any other type, its class name."""
     plain = value is None or isinstance(value, str | numbers.Number | list | tuple | dict | np.ndarray | jax.Array)
     text = " ".join(repr(value).split()) if plain else f"{type(value).__module__}.{type(value).__name__}"
     return text if len(text) <= most else f"{text[:most]} ..."

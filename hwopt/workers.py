@@ -1,15 +1,15 @@
-"""Parts of one piece of work at the same time: the first in this process, the others in helpers, which are processes beside it.
+"""A small pool of worker processes. The calling process computes the first chunk itself, the workers the others.
 
-Work on many columns of numbers goes on in one thread: several would wait for each other between NumPy's short calls. A helper holds
-nothing but what it was sent, does what it is told, and ends when this process does. Results are the same with helpers and without;
-where one is missing, not awake yet, or gone, its part is done here.
+Work on many columns of numbers runs in processes, not threads: threads would wait for each other between NumPy's short calls. A
+worker keeps only the objects that it received, executes the chunks that it receives, and ends when this process does. Results
+are the same with and without workers. If a worker is missing, still starting, or dead, its chunk is computed here.
 
-A helper imports from the absolute folders of this process, never from the current folder (`_import_path`). It sends the digest of
-its own source files before its first part; a helper with another digest gets no parts. Both sides exchange pickles through pipes
-between a process and its own child; no pickle is read from disk.
+A worker imports from the absolute folders of this process, never from the current folder (`_import_path`). It sends the digest
+of its own source files before its first chunk; a worker with a different digest gets no chunks. Both sides exchange pickles
+through pipes between a process and its own child; no pickle is read from disk.
 
-`HWOPT_PROCESSES` in the environment says how many processes work at most, this one included: 1 for no helpers, more than four where
-there are as many processors.
+The environment variable `HWOPT_PROCESSES` sets the maximum number of processes, this one included. 1 means no workers. More
+than four are used only if it says so, and only on as many processors.
 """
 
 from __future__ import annotations
@@ -33,45 +33,57 @@ from hwopt import source_digest
 VARIABLE = "HWOPT_PROCESSES"
 
 MOST = 4
-"""Processes unless told otherwise, on a machine of so many processors or more: parts get small, and each takes some 300 MB.
-Measured with two."""
+"""Default maximum number of processes, on a machine with at least as many processors; measured with two.
+
+Chunks get smaller with more processes, and each process takes about 300 MB.
+"""
 
 KEPT = 64
-"""Objects that a helper keeps for parts that follow, as many as structures are remembered (`solver.interior_point.sparsity`)."""
+"""Number of objects that a worker caches for later chunks, as many as cached structures in `solver.interior_point.sparsity`."""
 
 PATIENCE_S = 2.0
-"""For a helper to end by itself."""
+"""Time that a worker has to exit by itself before it is killed, s."""
 
 _ROOT = os.path.realpath(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-"""The folder that contains the running package."""
+"""Folder that contains the running package."""
 
 _OWN = source_digest.source_digest().encode()
-"""Digest at import time: this process does not run source files that are installed later."""
+"""Source digest at import time: this process does not run source files that are installed later."""
 
 
 def count() -> int:
-    """Processes that work at the same time, this one included: as many as processors at most, or two if they are asked for."""
+    """Return the maximum number of concurrent processes, this one included.
+
+    By default it is the number of processors, at most `MOST`. `HWOPT_PROCESSES` overrides it, up to the number of processors,
+    or up to two on a single processor.
+    """
     processors = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     told = os.environ.get(VARIABLE, "")
     return min(max(1, int(told)), max(2, processors)) if told.isdecimal() else min(processors, MOST)
 
 
 def chunks_of(size: int, least: int) -> int:
-    """Parts of work of some size, none smaller than the least that is worth a process."""
+    """Return the number of chunks for work of a given size: at most `count()`, none smaller than `least`."""
     return max(1, min(count(), size // least))
 
 
 def start_workers(*modules: str) -> None:
-    """Start helpers, if there are none, for work that is to come. **Arguments:** modules that they import meanwhile."""
+    """Start the workers, unless they run, for work to come.
+
+    **Arguments:** `modules`: modules that the workers import while they start.
+    """
     _HELPERS.wake(modules)
 
 
 def map_chunks(function: Callable[..., Any], kept: Any, parts: Sequence[tuple]) -> list[Any]:
-    """`function(kept, *part)` of each part.
+    """Return `function(kept, *part)` for each part, computed in parallel.
 
-    **Arguments:** `function` of a module; `kept`: what all parts take, which helpers keep; `parts`: `count()` of them, or fewer.
+    **Arguments:**
+    - `function`: a module-level function, so that it can be pickled;
+    - `kept`: an object that all parts use; workers cache it;
+    - `parts`: arguments of each chunk, at most `count()` chunks.
 
-    **Raises:** what the function raises.
+    **Raises:** all exceptions of `function`.
     """
     with _HELPERS.free() as helpers:
         others = iter(helpers)
@@ -82,13 +94,13 @@ def map_chunks(function: Callable[..., Any], kept: Any, parts: Sequence[tuple]) 
 
 
 def _handed(helpers: Iterator[Worker], function: Callable, kept: Any, part: tuple) -> Worker | None:
-    """The helper that does a part; None where none does."""
+    """Return the worker that accepted a chunk; None if no worker did."""
     helper = next(helpers, None)
     return helper if helper is not None and helper.ask(function, kept, part) else None
 
 
 def _import_path() -> list[str]:
-    """Return the folders that helpers import from: the absolute ones of this process, and the running package's.
+    """Return the folders that workers import from: the absolute ones of this process, and that of the running package.
 
     The current folder and the relative entries of `PYTHONPATH` are excluded, unless they contain the running package.
     """
@@ -99,7 +111,7 @@ def _import_path() -> list[str]:
 
 
 class Worker:
-    """A process that does parts."""
+    """A worker process and its pipes."""
 
     def __init__(self, modules: Sequence[str]):
         self._process = subprocess.Popen(
@@ -110,8 +122,8 @@ class Worker:
             stderr=subprocess.DEVNULL,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(_import_path()), VARIABLE: "1"},
         )
-        self._kept: OrderedDict[int, Any] = OrderedDict()  # by identity, which is theirs while they are here
-        self._unsent: WeakSet[Any] = WeakSet()  # what cannot be written down
+        self._kept: OrderedDict[int, Any] = OrderedDict()  # by id(), which is unique while they are referenced here
+        self._unsent: WeakSet[Any] = WeakSet()  # objects that cannot be pickled
         self._awake, self.closed, self._at_work = threading.Event(), False, False
         threading.Thread(target=self._listen, daemon=True).start()
 
@@ -119,16 +131,19 @@ class Worker:
         with contextlib.suppress(OSError, ValueError):
             if self._process.stdout.read(len(_OWN)) == _OWN:  # pyright: ignore[reportOptionalMemberAccess]
                 self._awake.set()
-            else:  # other sources: it never wakes, and is not replaced, since another helper would be the same
+            else:  # other sources: it never becomes ready, and is not replaced, since another worker would have the same
                 self._process.kill()
 
     @property
     def ready(self) -> bool:
-        """Whether it waits for work."""
+        """Whether the worker is idle and accepts a chunk."""
         return self._awake.is_set() and not self.closed
 
     def ask(self, function: Callable, kept: Any, part: tuple) -> bool:
-        """Hand it a part. **Returns:** whether it has it."""
+        """Send a chunk to the worker.
+
+        **Returns:** whether it was sent.
+        """
         if kept in self._unsent:
             return False
         new = id(kept) not in self._kept
@@ -147,11 +162,11 @@ class Worker:
             return False
         if gone is not None:
             del self._kept[gone]
-        self._kept[id(kept)] = self._kept.pop(id(kept), kept)  # the last that was asked for
+        self._kept[id(kept)] = self._kept.pop(id(kept), kept)  # now the most recently used
         return True
 
     def answer(self) -> tuple[Any] | None:
-        """What came of the part that it was handed; None where that must be done here."""
+        """Return the result of the chunk that was sent, in a tuple; None if the chunk must be computed in this process."""
         try:
             found = pickle.load(self._process.stdout)  # pyright: ignore[reportArgumentType]
         except (OSError, ValueError, EOFError, pickle.UnpicklingError):
@@ -161,7 +176,7 @@ class Worker:
         return found
 
     def close(self) -> None:
-        """It ends, at once where it does not wait for work."""
+        """End the worker: kill it if it is busy or still starting, else let it exit."""
         self.closed = True
         if self._at_work or not self._awake.is_set():
             self._process.kill()
@@ -176,7 +191,7 @@ class Worker:
 
 
 class _Helpers:
-    """Those of this process. One piece of work has them at a time; others go on without."""
+    """The workers of this process. One computation uses them at a time; concurrent computations run without workers."""
 
     def __init__(self) -> None:
         self._helpers: list[Worker] = []
@@ -184,10 +199,10 @@ class _Helpers:
         self._taken = threading.Lock()
 
     def wake(self, modules: Sequence[str]) -> None:
-        if not self._taken.acquire(blocking=False):  # they are awake and at work
+        if not self._taken.acquire(blocking=False):  # the workers are busy
             return
         try:
-            if self._owner != os.getpid():  # a copy of the process whose helpers they are
+            if self._owner != os.getpid():  # a fork: the workers belong to the parent process
                 self._helpers, self._owner = [], os.getpid()
             self._helpers = [each for each in self._helpers if not each.closed]
             missing = count() - 1 - len(self._helpers) if sys.executable else 0
@@ -199,14 +214,14 @@ class _Helpers:
 
     @contextlib.contextmanager
     def free(self) -> Iterator[list[Worker]]:
-        """Helpers that wait for work; none where something else has them."""
+        """Yield the idle workers; an empty list if another computation uses them."""
         if not self._taken.acquire(blocking=False):
             yield []
             return
         helpers = [each for each in self._helpers if each.ready] if self._owner == os.getpid() else []
         try:
             yield helpers[: count() - 1]
-        except BaseException:  # answers that nobody read would be taken for those of the next question
+        except BaseException:  # unread results would be mistaken for those of the next chunk
             for each in helpers:
                 each.close()
             raise
@@ -223,10 +238,10 @@ atexit.register(_HELPERS.close)
 
 
 def _serve(modules: Sequence[str]) -> None:
-    """What a helper does: parts from standard input, one after the other, until that ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # meant for who started it
+    """Run the worker's loop: execute chunks from standard input, one after the other, until it closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is meant for the parent process
     asked, answers = sys.stdin.buffer, os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what others print must not be taken for an answer
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # printed text must not be mistaken for a result
     for each in modules:
         importlib.import_module(each)
     answers.write(_OWN)
@@ -240,7 +255,7 @@ def _serve(modules: Sequence[str]) -> None:
                 kept[key] = new
             try:
                 answer = (function(kept[key], *part),)
-            except Exception:  # it fails there too, and is said there
+            except Exception:  # the parent computes the chunk itself and raises the exception there
                 answer = None
             pickle.dump(answer, answers, pickle.HIGHEST_PROTOCOL)
             answers.flush()
