@@ -1,4 +1,4 @@
-"""Fields of answers, declared once: unit, meaning, key. JSON, JSON Schema and CSV are derived from the declarations."""
+"""Declared fields of results: unit, meaning and key. JSON, JSON Schema and CSV are derived from the declarations."""
 
 import dataclasses
 import datetime
@@ -14,14 +14,14 @@ _METADATA = "shown"
 
 @dataclass(frozen=True)
 class Shown:
-    """Declaration of one field of an answer.
+    """Declaration of one field of a result.
 
     **Arguments:**
     - `unit` in SI, "" for ratios, counts and text;
-    - `meaning` in a few words, for the JSON Schema and the guide;
-    - `key` in JSON, the field's name by default;
-    - `spliced`: whether the value's own fields stand in place of the field;
-    - `optional`: whether JSON leaves the key out where the value is None.
+    - `meaning`: a short description for the JSON Schema and the guide;
+    - `key` in JSON, by default the field's name;
+    - `spliced`: whether the value's own fields replace the field;
+    - `optional`: whether JSON omits the key if the value is None.
     """
 
     unit: str = ""
@@ -32,7 +32,7 @@ class Shown:
 
 
 class Derived(property):
-    """A property of an answer that JSON and tables show like a field."""
+    """A property of a result that JSON and tables show like a field."""
 
     shown: Shown
 
@@ -55,7 +55,7 @@ def derived(unit: str = "", meaning: str = "", **settings: Any) -> Callable[[Cal
 
 @cache
 def declarations(kind: type) -> dict[str, Shown]:
-    """Return the declared fields and properties of a class, by name; empty for a class that declares none."""
+    """Return the declared fields and properties of a class by name; empty for a class without declarations."""
     fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
     found = {each.name: each.metadata[_METADATA] for each in fields if _METADATA in each.metadata}
     properties = {name: value for base in reversed(kind.__mro__) for name, value in vars(base).items()}
@@ -63,7 +63,7 @@ def declarations(kind: type) -> dict[str, Shown]:
 
 
 def document(answer: Any) -> dict[str, Any]:
-    """Return an answer as a dictionary for JSON: its declared fields by key."""
+    """Return a result as a dictionary for JSON: its declared fields by key."""
     return dict(_items(answer))
 
 
@@ -77,7 +77,7 @@ def _items(answer: Any) -> Iterator[tuple[str, Any]]:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON has it: numbers that are not finite become null, enumerations their names."""
+    """Return a value in JSON types: numbers that are not finite become null, enumeration members their names."""
     if value is None or isinstance(value, bool | str | int):
         return value
     if isinstance(value, Enum):

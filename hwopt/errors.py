@@ -1,4 +1,4 @@
-"""Errors for people: what was wrong, where it stands, what was probably meant."""
+"""Errors in user input: the problem, its location, and the probably intended value."""
 
 import contextlib
 from collections.abc import Iterable, Iterator
@@ -7,13 +7,13 @@ from difflib import SequenceMatcher, get_close_matches
 from hwopt import escape
 
 _AS_CLOSE = 0.1
-"""What the likeness of two spellings may differ by, both shown, where many are known."""
+"""Similarity below the best match up to which further spellings are suggested, if there are many known ones."""
 
 
 class UserError(ValueError):
-    """Bad input. Its text is one line: what, where, likely intent. The command line exits with 2.
+    """Invalid input. The message is one line: problem, location, probable intent. The command line exits with 2.
 
-    **Arguments:** `message`; further `others` where all that is wrong of a file is said at once, a line each.
+    **Arguments:** `message`; `others`: further messages where all errors of a file are reported together, one line each.
     """
 
     def __init__(self, message: str, *others: str):
@@ -23,7 +23,7 @@ class UserError(ValueError):
 
 @contextlib.contextmanager
 def collected(complaints: list[str]) -> Iterator[None]:
-    """Keeps what is refused here for later, so that one run says all that is wrong."""
+    """Append the messages of a `UserError` in this context to `complaints`, so that one run reports all errors."""
     try:
         yield
     except UserError as error:
@@ -31,9 +31,9 @@ def collected(complaints: list[str]) -> Iterator[None]:
 
 
 def suggest(wrong: object, known: Iterable[str], *, show: int = 8) -> str:
-    """A clause that names the closest known spellings, or some of the known ones.
+    """Return a clause that names the closest known spellings, or some of the known ones if none is close.
 
-    **Arguments:** `wrong` as the user wrote it, text or not; `known` spellings; `show`: how many to list when none is close.
+    **Arguments:** `wrong`: the user's input, text or not; `known`: valid spellings; `show`: number to list when none is close.
 
     **Returns:** text such as `did you mean 'h100-sxm'?`.
     """

@@ -1,4 +1,4 @@
-"""Text from outside (names of files, titles, flags) in a target language, one function each. JSON is `json.dumps`, in ASCII."""
+"""Escaping of external text (file names, titles, flags), one function per target language. JSON is `json.dumps`, in ASCII."""
 
 import html as _html
 import json
@@ -8,46 +8,49 @@ from typing import Any
 
 
 def line(text: str) -> str:
-    r"""Return one line for a terminal or a log: what does not print is its escape (`\n`, `\x1b`, `\u202e`)."""
+    r"""Return one line for a terminal or a log: characters that are not printable are escaped (`\n`, `\x1b`, `\u202e`)."""
     return text if text.isprintable() else "".join(map(_printable, text))
 
 
 def terminal(text: str) -> str:
-    """Return a screen for a terminal: line breaks stay, each line is escaped by `line`."""
+    """Return text of several lines for a terminal: line breaks stay, each line is escaped by `line`."""
     return "\n".join(map(line, text.split("\n")))
 
 
 def sentence(text: str) -> str:
-    """Return a message, or a text that may fill several lines of its file, as one line."""
+    """Return a message, or a text of several lines, as one line."""
     return text if text.isprintable() else line(" ".join(text.split()))
 
 
 def comment(text: str) -> str:
-    """Return a comment of one line, in shell, TOML, YAML or Python."""
+    """Return a one-line comment for shell, TOML, YAML or Python."""
     return f"# {sentence(text)}"
 
 
 def shell(word: str) -> str:
-    """Return a word of a shell's command line; what does not print as bytes in `$'...'`, which bash, zsh and ksh read."""
+    """Return a quoted word of a shell command line.
+
+    Characters that are not printable become bytes in `$'...'`, which bash, zsh and ksh support.
+    """
     return shlex.quote(word) if word.isprintable() else f"$'{''.join(map(_ansi_c, word))}'"
 
 
 def command(words: Iterable[str]) -> str:
-    """Return a command line of words."""
+    """Return words as a quoted shell command line."""
     return " ".join(map(shell, words))
 
 
 def toml(value: Any) -> str:
-    """Return a text, number, truth value or list of them as TOML; lone surrogates, which it has not, as text."""
+    """Return a text, number, boolean or list as TOML; lone surrogates, which TOML does not support, as escaped text."""
     return "".join(map(_double_quoted, json.dumps(value, ensure_ascii=False)))
 
 
 yaml = toml
-"""Return a value as YAML, tables included."""
+"""Return a value as YAML, dictionaries included."""
 
 
 def html(text: str) -> str:
-    """Return text of an HTML element or of an attribute in double quotes."""
+    """Return text escaped for an HTML element or an attribute in double quotes."""
     return _html.escape(terminal(text))
 
 

@@ -1,4 +1,4 @@
-"""Options of solvers: fields with ranges, checked when an instance is made."""
+"""Solver options: dataclass fields with ranges, validated when an instance is created."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ T = TypeVar("T")
 def option(default: T, least: float, most: float) -> T:
     """Return a dataclass field with a default and a range.
 
-    **Arguments:** `least`, `most`: ends of the range, both allowed; of a tuple, those of each of its numbers.
+    **Arguments:** `least`, `most`: inclusive limits of the number, or of each number of a tuple.
     """
     return field(default=default, metadata={"least": least, "most": most})
 
 
 class Options:
-    """Base of frozen dataclasses whose fields are numbers, tuples of numbers, or options again.
+    """Base class of frozen dataclasses of options: numbers, tuples of numbers, or nested options.
 
-    **Raises:** `UserError` on creation, for a value of another kind or outside its range.
+    **Raises:** `UserError` on creation, for a value of another type or outside its range.
     """
 
     def __post_init__(self) -> None:
@@ -47,7 +47,10 @@ class Options:
 
 
 def _number(what: str, value: Any, kind: type, least: float, most: float) -> Any:
-    """Return a value as a number of a kind, int or float, inside a range."""
+    """Return a value as an int or float, according to `kind`, if it is inside a range.
+
+    **Raises:** `UserError` otherwise.
+    """
     number = number_of(what, value)
     if not least <= number <= most or (kind is int and number != int(number)):
         name = "an integer" if kind is int else "a number"
@@ -62,6 +65,8 @@ def _defaults(kind: type[T]) -> T:
 
 def options_of(call: str, value: Any, kind: type[T]) -> T:
     """Return the options passed to a public function, or the defaults for None.
+
+    **Arguments:** `call`: name of the public function; `value`: the options; `kind`: their class.
 
     **Raises:** `UserError` for a value of another class.
     """

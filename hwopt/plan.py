@@ -1,4 +1,4 @@
-"""How the work is split: degrees of parallelism, schedule, sharding and recomputation."""
+"""Parallel plans, the division of work among chips: degrees of parallelism, schedule, sharding and recomputation."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hwopt.quantity import quantity, ratio, switch
 from hwopt.types import Scalar, numpy_or_jax
 
 OFFLOADED = ("weights_offloaded", "optimizer_offloaded", "activations_offloaded")
-"""Shares of a training plan that may wait in the memory pool."""
+"""Fields of a training plan for the shares of its state that are offloaded to the memory pool."""
 
 
 class ServingLayout(eqx.Module):
-    """What few plans that serve have: experts held twice, batches in two halves, keys and values of a head on several ranks."""
+    """Serving features that few plans use: redundant experts, two-batch overlap, and a KV cache split over ranks by token."""
 
     expert_slots: Scalar = switch(
         "experts that a rank of an expert parallel group holds, copies counted; more than E / ep"
@@ -31,8 +31,8 @@ class ServingLayout(eqx.Module):
 class Plan(eqx.Module):
     """A parallel plan. Degrees are floats, so that the relaxed model is differentiable in them.
 
-    N = tp pp dp cp chips; expert parallelism lies inside: tp cp dp = expert_tp ep (expert replicas).
-    Build checked integer plans with `hwopt.plan`; this class checks nothing.
+    N = tp pp dp cp chips. Expert parallelism uses the same chips: tp cp dp = expert_tp ep (expert replicas).
+    Build validated integer plans with `hwopt.plan`; this class validates nothing.
     """
 
     tp: Scalar = ratio("tensor parallel degree")
@@ -63,62 +63,63 @@ class Plan(eqx.Module):
     optimizer_offloaded: Scalar = switch("share of master weights and moments held, and updated, in the pool")
     activations_offloaded: Scalar = switch("share of the kept activations that wait in the pool")
     local_steps: Scalar = switch("steps between exchanges of several sites; 1: synchronous")
-    layout: ServingLayout | None = None  # of a service that has any of it
+    layout: ServingLayout | None = None  # only for serving plans with such features
 
     @property
     def disaggregated(self) -> bool:
-        """Whether prompts and answers have chips of their own."""
+        """Whether prefill and decode run on separate groups of chips."""
         return False
 
     @property
     def chips(self) -> Scalar:
-        """Chips that the plan uses."""
+        """Number of chips that the plan uses."""
         return self.tp * self.pp * self.dp * self.cp
 
     @property
     def groups(self) -> dict[str, Plan]:
-        """The plan of each group of chips, by what stands before its variables' names."""
+        """Plan of each group of chips, by the prefix of its variables' names."""
         return {"": self}
 
 
 class Disaggregated(eqx.Module):
-    """Two groups of chips that serve together: one takes prompts, one generates answers; keys and values move between."""
+    """Plans of disaggregated serving: one group of chips for prefill, one for decode. The KV cache moves between them."""
 
     prefill: Plan
     decode: Plan
 
     @property
     def disaggregated(self) -> bool:
-        """Whether prompts and answers have chips of their own."""
+        """Whether prefill and decode run on separate groups of chips."""
         return True
 
     @property
     def chips(self) -> Scalar:
-        """Chips that both plans use."""
+        """Number of chips that both plans use."""
         return self.prefill.chips + self.decode.chips
 
     @property
     def groups(self) -> dict[str, Plan]:
-        """The plan of each group of chips, by what stands before its variables' names."""
+        """Plan of each group of chips, by the prefix of its variables' names."""
         return {"": self.decode, "prefill_": self.prefill}
 
 
 class FleetPlan(eqx.Module):
-    """A plan for each group of chips of a fleet, and the sequences of a step that it takes."""
+    """A plan for each group of chips in a fleet, and the number of sequences per step that each group processes."""
 
     groups: tuple[Plan, ...]
     sequences: tuple[Scalar, ...]
 
     @property
     def disaggregated(self) -> bool:
-        """Whether prompts and answers have chips of their own."""
+        """Whether prefill and decode run on separate groups of chips."""
         return False
 
 
 class FleetPipeline(eqx.Module):
-    """Stages of one pipeline on groups of chips, in order: the plan of each, `pp` its own stages, and the layers that it takes.
+    """One pipeline across several groups of chips, in order: the plan of each group (`pp`: its own stages) and its layers.
 
-    All groups have as many replicas and the same micro-batches; tensor parallelism and recomputation are a group's own.
+    All groups have the same number of replicas and the same micro-batches. Tensor parallelism and recomputation may differ by
+    group.
     """
 
     groups: tuple[Plan, ...]
@@ -126,12 +127,15 @@ class FleetPipeline(eqx.Module):
 
     @property
     def disaggregated(self) -> bool:
-        """Whether prompts and answers have chips of their own."""
+        """Whether prefill and decode run on separate groups of chips."""
         return False
 
 
 def laid_out_as(plan: Plan, other: Plan, experts: Scalar) -> Plan:
-    """A plan with a layout, a plain one for so many `experts`, where the other one has any: both are of one form then."""
+    """Return a plan with a neutral layout if only `other` has a layout, so that both have the same tree structure.
+
+    **Arguments:** `plan`, `other`; `experts`: number of experts of the model.
+    """
     if plan.layout is not None or other.layout is None:
         return plan
     zero = numpy_or_jax(plan.tp).zeros_like(plan.tp)
@@ -140,24 +144,29 @@ def laid_out_as(plan: Plan, other: Plan, experts: Scalar) -> Plan:
 
 
 def undivided(plan: Plan, share: Scalar) -> Plan:
-    """A plan whose batches do not pass in halves, a `share` of them (0 or 1)."""
+    """Return a plan without two-batch overlap.
+
+    **Arguments:** `share`: 1 to switch it off, 0 to leave it as it is.
+    """
     if plan.layout is None:
         return plan
     return replace(plan, layout=replace(plan.layout, two_batches=(1.0 - share) * plan.layout.two_batches))
 
 
 class TrainServePlan(eqx.Module):
-    """Plans of two machines of the same chips: one trains, one serves."""
+    """Plans of two clusters of the same chips: one for training, one for serving."""
 
     training: Plan
     serving: Plan | Disaggregated
 
 
 def stage_layers(layers: Any, pp: Any, virtual_stages: Any) -> tuple[Any, Any]:
-    """Layers of the fullest and of the last stage over the mean, for integers or columns of them.
+    """Return the layers of the fullest and of the last pipeline stage over the mean, for integers or arrays.
 
-    Each of the `p v` chunks takes `ceil(L / (p v))` layers; where that is more than there are, some stages go short by
-    one, the last one (which also has the head) first. 126 layers on 16 stages: 8 and 7, over 7.875.
+    Each of the `p v` chunks takes `ceil(L / (p v))` layers. If that exceeds the total, some stages have one layer less, the
+    last stage (which also has the head) first. 126 layers on 16 stages: 8 and 7, over 7.875.
+
+    **Arguments:** `layers` L; `pp` p; `virtual_stages` v.
 
     **Returns:** (fullest, last) ratios.
     """
@@ -170,12 +179,14 @@ def stage_layers(layers: Any, pp: Any, virtual_stages: Any) -> tuple[Any, Any]:
 
 
 def stage_layers_by_cost(layers: int, pp: int, head: float) -> tuple[float, float, int]:
-    """As `stage_layers`, where software hands out blocks one after the other and goes on to the next stage once those handed
-    out exceed its share of all cost: layers, the head, then two that cost nothing, a cast and the loss.
+    """Return the ratios of `stage_layers` for software that assigns blocks to stages by cost.
 
-    **Arguments:** `head`: its cost over a layer's.
+    Blocks are assigned in order: layers, the head, then two without cost, a cast and the loss. The next stage begins once the
+    assigned blocks exceed a stage's share of the total cost.
 
-    **Returns:** (fullest, last) ratios, and the stages that have a block at all; the first stage is as full as any.
+    **Arguments:** `layers`; `pp`: stages; `head`: cost of the head over that of a layer.
+
+    **Returns:** (fullest, last) ratios, and the number of stages with at least one block; the first stage is as full as any.
 
     **Source:** huggingface/nanotron, models/base.py (`build_model`), and `get_block_compute_costs` of models/llama.py.
     """
@@ -190,4 +201,4 @@ def stage_layers_by_cost(layers: int, pp: int, head: float) -> tuple[float, floa
 
 
 _ROUNDING = 1e-6
-"""Relative slack of quotients of integers computed in float32."""
+"""Relative tolerance for quotients of integers computed in float32."""

@@ -1,6 +1,7 @@
-"""What a number is: unit, meaning, what a data file calls it. Declared once, on the field that holds it.
+"""Declaration of a number on its field: unit, meaning, and key in data files.
 
-Whatever reads, checks, varies or prints a number asks its field: data files, ranges, axes and screens follow from it.
+Readers, checks, sensitivity studies and output all use this one declaration: data files, ranges, axes and screens derive from
+it.
 """
 
 import dataclasses
@@ -17,19 +18,26 @@ from hwopt.units import without_unit
 _METADATA = "quantity"
 
 _ELEMENTS: dict[Any, tuple[str, ...]] = {PerPrecision: PRECISIONS, PerTier: TIERS, PerInnerTier: TIERS[:2]}
-"""Names along the axes of short lists, by the type of the field."""
+"""Names along the axes of short arrays, by the type of the field."""
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """A number of a module.
+    """Declaration of a number in an `equinox.Module`.
 
-    **Arguments:** `unit` in SI, "" for ratios and counts; `meaning` in a few words; `key`: what data files call it, its own name
-    without the unit by default; `stated`: the unit there, where that is another; `of`: whose file, where a module is read from
-    several; `default` where a file may leave it open; `most` that it can be; `follows`: the key of a number that it is in
-    proportion to, where no file states it itself; `elements`: names along its axis where it is a short list; `varies`: whether
-    a per cent more of it means anything (not of a yes or no, nor of what a plan decides); `power`: whether the model uses it as
-    a power of what a design decides; `part`: what of a machine it belongs to, where neither its module nor its file says so.
+    **Arguments:**
+    - `unit`: in SI, "" for ratios and counts;
+    - `meaning`: a short description;
+    - `key`: the key in data files, by default the field's name without its unit;
+    - `stated`: the unit in data files, where it is not the SI unit;
+    - `of`: type of the data file that states the number, where a module is read from several files;
+    - `default`: value where a file omits the number;
+    - `most`: largest allowed value;
+    - `follows`: key of the number in data files from which this one is derived in proportion, where no file states it itself;
+    - `elements`: names along its axis, if it is a short array; set by `quantities`;
+    - `varies`: whether a change by a per cent is meaningful (not for switches, nor for values that a plan decides);
+    - `power`: whether the model uses it as an exponent of a design variable;
+    - `part`: part of the cluster to which it belongs, where neither its module nor its file determines that.
     """
 
     unit: str = ""
@@ -47,38 +55,38 @@ class Quantity:
 
 
 def field_of(declared: Quantity) -> Any:
-    """A field of an `equinox.Module` that holds a quantity."""
+    """Return a field of an `equinox.Module` with the declared quantity."""
     return eqx.field(metadata={_METADATA: declared})
 
 
 def quantity(unit: str, meaning: str = "", **settings: Any) -> Any:
-    """A field that holds a number; settings as of `Quantity`."""
+    """Return a field for a number. **Arguments:** as in `Quantity`."""
     return field_of(Quantity(unit, meaning, **settings))
 
 
 def ratio(meaning: str = "", **settings: Any) -> Any:
-    """A field that holds a ratio or a count."""
+    """Return a field for a ratio or a count."""
     return quantity("", meaning, **settings)
 
 
 def switch(meaning: str = "", **settings: Any) -> Any:
-    """A field that holds yes or no, a number that a plan decides, or a count that no per cent changes."""
+    """Return a field that is never varied by a per cent: a 0/1 switch, a number that a plan decides, or an integer count."""
     return quantity("", meaning, varies=False, **settings)
 
 
 def exponent(meaning: str = "", **settings: Any) -> Any:
-    """A field that the model uses as a power."""
+    """Return a field for a number that the model uses as an exponent."""
     return quantity("", meaning, power=True, **settings)
 
 
 def computed(unit: str, meaning: str = "") -> Any:
-    """A field that follows from others: no file states it."""
+    """Return a field that is computed from other fields: no data file states it."""
     return quantity(unit, meaning, key="")
 
 
 @cache
 def quantities(kind: type) -> dict[str, Quantity]:
-    """The numbers that a module declares, by field."""
+    """Return the quantities that a module declares, by field name."""
     declared = {}
     for field in dataclasses.fields(kind):
         each: Quantity | None = field.metadata.get(_METADATA)

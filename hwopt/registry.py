@@ -1,4 +1,4 @@
-"""Finds objectives by entry point, so that those of third parties stand beside our own."""
+"""Registry of objectives by entry point; third-party objectives are found in the same way as hwopt's own."""
 
 import dataclasses
 import math
@@ -10,23 +10,23 @@ from pathlib import Path
 from hwopt.errors import UserError, suggest
 
 GROUP = "hwopt.objectives"
-"""Entry-point group under which a distribution offers an objective: `name = "package.module:Class"`."""
+"""Entry-point group under which a distribution registers an objective: `name = "package.module:Class"`."""
 
 
 def names() -> list[str]:
-    """The names of all installed objectives, in alphabetical order; imports none of them.
+    """Return the names of all installed objectives in alphabetical order, without importing any.
 
-    **Returns:** each name once, even if two distributions claim it (`load` then refuses it).
+    **Returns:** each name once, even if two distributions claim it (`load` then raises an error).
     """
     return sorted(_claims())
 
 
 def load(name: str) -> type:
-    """The class behind an objective's name.
+    """Return the class of an objective by name.
 
-    **Arguments:** `name` as its distribution registered it.
+    **Arguments:** `name` as registered by its distribution.
 
-    **Returns:** the class; its fields are the budgets and the knobs of the question.
+    **Returns:** the class; its fields are the budgets and settings of the design question.
 
     **Raises:** `UserError` if no distribution offers the name, if several do, or if its module cannot be imported.
     """
@@ -36,13 +36,13 @@ def load(name: str) -> type:
     if name not in claims:
         raise UserError(f"no objective is named '{name}': {suggest(name, claims)}")
     if len(claims[name]) > 1:
-        # Picking one would let an installation change the answer of an unchanged script.
+        # Choosing one would let an installation change the result of an unchanged script.
         rivals = " and ".join(sorted(_describe(entry) for entry in claims[name]))
         raise UserError(f"objective '{name}' is offered by {rivals}: uninstall one, or ask its authors to rename it")
     (entry,) = claims[name]
     try:
         found = entry.load()
-    except Exception as error:  # the module is a third party's and may fail in any way
+    except Exception as error:  # a third-party module may fail in any way
         raise UserError(
             f"objective '{name}' of {_describe(entry)} cannot be imported: {type(error).__name__}: {error}"
         ) from error
@@ -52,7 +52,10 @@ def load(name: str) -> type:
 
 
 def _claims() -> dict[str, list[EntryPoint]]:
-    """Entry points by name, without repetition; read again once the path or a folder on it has changed."""
+    """Return the entry points by name, without duplicates.
+
+    They are cached until `sys.path` or a folder on it changes.
+    """
     return _read(tuple((place, _changed(place)) for place in sys.path))
 
 
@@ -65,10 +68,10 @@ def _changed(place: str) -> int:
 
 @lru_cache(maxsize=1)
 def _read(_: tuple[tuple[str, int], ...]) -> dict[str, list[EntryPoint]]:
-    """Entry points by name.
+    """Return the entry points by name.
 
-    A distribution met twice with the same target is one claim: an editable install puts its metadata on the path
-    twice as soon as the checkout is on it too.
+    Two entries with the same distribution and target count once: the metadata of an editable install is found twice if the
+    checkout is also on the path.
     """
     claims: dict[str, dict[tuple[str | None, str], EntryPoint]] = {}
     for entry in entry_points(group=GROUP):
@@ -83,13 +86,14 @@ def _describe(entry: EntryPoint) -> str:
 
 
 def objective(name: str, **fields: object) -> object:
-    """A design question by name, its budgets and choices as keywords.
+    """Return a design question by name, with budgets and settings as keyword arguments.
 
     **Arguments:** `name` of an installed objective; `fields` of its dataclass, such as `power_budget_w=50e6`.
 
     **Returns:** the objective, ready for `hwopt.optimize`.
 
-    **Raises:** `UserError` for an unknown name or field, or a number that is not positive and finite.
+    **Raises:** `UserError` for an unknown name or field, for a number that is not positive and finite, and for other types.
+    Infinity is allowed for limits, 0 where `may_be_zero` says so.
     """
     kind = load(name)
     known = {field.name: field for field in dataclasses.fields(kind)}
@@ -113,10 +117,10 @@ def objective(name: str, **fields: object) -> object:
 
 
 def is_limit(name: str) -> bool:
-    """Whether a field or flag limits something, so that infinity means no limit."""
+    """Return whether a field or flag is a limit, for which infinity means unlimited."""
     return any(word in name for word in ("budget", "limit"))
 
 
 def may_be_zero(kind: type, field: str) -> bool:
-    """Whether 0 is a value of a field: a default of its objective, or of what that is derived from."""
+    """Return whether 0 is allowed for a field: if it is a default in its objective's class or in a base class."""
     return any(vars(each).get(field) == 0.0 for each in kind.__mro__)

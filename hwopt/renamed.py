@@ -1,7 +1,7 @@
-"""Public names that have changed: the old ones work until version 0.4 and give a `DeprecationWarning`, once each.
+"""Deprecated public names: the old ones work until version 0.4 and give a `DeprecationWarning`, once each.
 
 `results/renames/rename.py` writes the two tables. A module with an old name ends in `__getattr__ = renamed.getter(__name__)`.
-A module that moved is found by `Finder`. Neither imports anything before an old name is used.
+`Finder` finds modules that moved. Neither imports anything before an old name is used.
 """
 
 import importlib.util
@@ -44,7 +44,7 @@ NAMES: dict[str, str] = {
     "hwopt.model.silicon.Margins": "hwopt.model.chip.silicon.ChipMargins",
     "hwopt.workload.blueprint.Stated": "hwopt.workload.blueprint.StatedClaim",
 }
-"""New dotted path of a class, function or constant, by its old one."""
+"""Old dotted path of a class, function or constant -> new path."""
 
 MODULES: dict[str, str] = {
     "hwopt.arguments": "hwopt.validation",
@@ -310,7 +310,7 @@ MODULES: dict[str, str] = {
     "hwopt.study.sweep.user_points": "hwopt.sweeps.user_points",
     "hwopt.study.walls": "hwopt.analysis.binding_budgets",
 }
-"""New dotted path of a module or package, by its old one."""
+"""Old dotted path of a module or package -> new path."""
 
 UNTIL = "0.4"
 """Version that removes the old names."""
@@ -319,7 +319,7 @@ _WARNED: set[str] = set()
 
 
 def value(module: str, name: str) -> Any:
-    """What an old name of a module means now. A module's `__getattr__` calls it.
+    """Return the object that an old name of a module refers to. A module's `__getattr__` calls it.
 
     **Raises:** `AttributeError` if the module never had the name.
     """
@@ -332,16 +332,16 @@ def value(module: str, name: str) -> Any:
 
 
 def getter(module: str) -> Callable[[str], Any]:
-    """A module's `__getattr__`, which knows its old names."""
+    """Return a `__getattr__` for a module that resolves its old names."""
     return lambda name: value(module, name)
 
 
 class Finder:
-    """Finds modules under their old names, after all other finders of `sys.meta_path`."""
+    """Import finder for modules under their old names, consulted after all other finders of `sys.meta_path`."""
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """A specification of a moved module, or of a package that held one."""
+        """Return the specification of a moved module, or of a package that contained one; None for other names."""
         new = _moved_to(name)
         if (new and _is_there(new)) or any(old.startswith(f"{name}.") for old in MODULES):
             return ModuleSpec(name, Finder, is_package=True)  # pyright: ignore[reportArgumentType]
@@ -349,7 +349,7 @@ class Finder:
 
     @staticmethod
     def create_module(spec: ModuleSpec) -> ModuleType:
-        """A module that stands for the new one."""
+        """Return a proxy for the new module."""
         return _Moved(spec.name)
 
     @staticmethod
@@ -360,7 +360,7 @@ class Finder:
 
 
 class _Moved(ModuleType):
-    """A module under its old name; its attributes are those of the new one."""
+    """Proxy of a module under its old name; its attributes are those of the new module."""
 
     def __getattr__(self, name: str) -> Any:
         old, new = self.__name__, _moved_to(self.__name__)
@@ -372,7 +372,7 @@ class _Moved(ModuleType):
 
 
 def _moved_to(name: str) -> str | None:
-    """The new path of a module that moved, alone or with its package."""
+    """Return the new path of a module that moved, alone or with its package; None for other modules."""
     parts = name.split(".")
     for i in range(len(parts), 0, -1):
         if new := MODULES.get(".".join(parts[:i])):
@@ -383,7 +383,7 @@ def _moved_to(name: str) -> str | None:
 def _is_there(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # its parent is a module, not a package
+    except ModuleNotFoundError:  # its parent is not a package
         return False
 
 

@@ -1,4 +1,4 @@
-"""What software runs the work: kernels, overlap and overheads, as floats a calibration can move."""
+"""Software stack: kernel efficiencies, overlap and overheads, as floats that calibration can fit."""
 
 import equinox as eqx
 
@@ -7,10 +7,10 @@ from hwopt.types import Scalar
 
 
 class Stack(eqx.Module):
-    """One software stack on one chip family. Entries live in `hwopt/data/stacks`; every field is a float array.
+    """One software stack on one chip family. Entries are in `hwopt/data/stacks`; every field is a float array.
 
-    Efficiencies are achieved FLOP/s over the chip's dense peak. An overlap fraction rho says how much of a
-    communication can run under the work it accompanies: `max(work, (1 - rho) work + communication)`.
+    Efficiencies are achieved FLOP/s over the chip's dense peak. An overlap fraction rho is the share of work that can overlap
+    with the communication that it accompanies: `max(work, (1 - rho) work + communication)`.
     """
 
     attention_forward_efficiency: Scalar = ratio(
@@ -83,7 +83,7 @@ class Stack(eqx.Module):
     ep_overlap: Scalar = ratio("the same of expert parallelism")
     two_batch_overlap: Scalar = ratio(
         "the same where a batch that is served passes in two halves", default=0.9
-    )  # assumption, 0.6 to 1: what DeepSeek tells of its own kernels, as `deepseek-2024` in training; no second source
+    )  # assumption, 0.6 to 1: DeepSeek's statement about its kernels, like `deepseek-2024` in training; no second source
     pp_overlap: Scalar = ratio("the same of sends between stages")
     dp_overlap: Scalar = ratio("the same of data parallelism")
     communication_slowdown: Scalar = ratio(

@@ -1,4 +1,4 @@
-"""SI multipliers (the only place that converts units), readers of user input, and the printer that converts back."""
+"""Units: SI multipliers (the only place that converts units), parsers of user input, and the formatter for output."""
 
 import math
 import re
@@ -12,7 +12,7 @@ ZERO_CELSIUS_K = 273.15
 """0 degC in kelvin, by definition."""
 
 _UNITS: dict[str, dict[str, float]] = {
-    # SI unit -> what else data files write, and what one of it is
+    # SI unit -> other units allowed in data files, each with its size in SI
     "1": {"%": 0.01},
     "B": {"kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "PB": 1e15, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30},
     "B/s": {"MB/s": 1e6, "GB/s": 1e9, "TB/s": 1e12, "Gb/s": 1e9 / 8, "Tb/s": 1e12 / 8},
@@ -90,24 +90,24 @@ _IN_NAMES = {
     "kg/m2": "kg_per_m2", "kg/(B/s)": "kg_per_byte_per_s", "m2/B": "m2_per_byte", "m2/(B/s)": "m2_per_byte_per_s",
     "m/(B/s)": "m_per_byte_per_s", "J/token": "j", "USD/token": "usd", "kg/token": "kg",
 }  # fmt: skip
-"""SI unit -> how names of fields end in it."""
+"""SI unit -> suffix of field names with that unit."""
 
 
 def without_unit(name: str, unit: str) -> str:
-    """A field's name without the unit that it ends in: `hbm_bandwidth` for `hbm_bandwidth_bytes_per_s`."""
+    """Return a field's name without its unit suffix: `hbm_bandwidth` for `hbm_bandwidth_bytes_per_s`."""
     end = "_" + _IN_NAMES.get(unit, "")
     return name.removesuffix(end) if unit in _IN_NAMES and name != end else name
 
 
 def label(name: str, unit: str) -> str:
-    """A field's name for an axis: `peak power` for `peak_power_w`."""
+    """Return a field's name as an axis label: `peak power` for `peak_power_w`."""
     return without_unit(name, unit).removesuffix("_per_chip").replace("_", " ")
 
 
 def unit_in_name(name: str) -> str:
-    """The SI unit that a field, flag or variable is named after: `W` for `power_budget_w`; "" where it names none."""
+    """Return the SI unit in the suffix of a field, flag or variable name: `W` for `power_budget_w`; "" if there is none."""
     words = re.sub(r"[^a-z0-9]+", "_", name.lower())
-    ends = {end: unit for unit, end in reversed(_IN_NAMES.items())}  # of two units with one end the first
+    ends = {end: unit for unit, end in reversed(_IN_NAMES.items())}  # of two units with the same suffix, the first wins
     return next((ends[end] for end in sorted(ends, key=len, reverse=True) if words.endswith(f"_{end}")), "")
 
 
@@ -116,13 +116,13 @@ _SPELLINGS = {
     "$": "USD", "usd": "USD", "dollars": "USD", "tokens": "token", "sequences": "sequence", "parameters": "parameter",
     "FLOPS": "FLOP/s", "TFLOPS": "TFLOP/s", "PFLOPS": "PFLOP/s", "Gbps": "Gb/s", "Tbps": "Tb/s", "watts": "W",
 }  # fmt: skip
-"""Units as people write them beside the table's spelling."""
+"""Other spellings of units that users write -> spelling in the table."""
 
 _THOUSANDS = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "bn": 1e9, "T": 1e12}
-"""Before a count or an amount of money, in which nobody takes B for bytes."""
+"""Prefix of a count or an amount of money -> factor; there B means billion, not bytes."""
 
 COUNTED = frozenset({"", "1", "token", "sequence", "parameter", "chip"})
-"""Units of counts and ratios: a number says it all."""
+"""Units of counts and ratios, whose numbers are written without a unit."""
 
 _IN_THOUSANDS = COUNTED | {"USD"}
 
@@ -132,7 +132,7 @@ _AMOUNT = re.compile(
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 NO_LIMIT = frozenset({"none", "unlimited"})
-"""Words for no limit."""
+"""Words for "no limit"."""
 
 
 def read_number(text: str, unit: float = 1.0) -> float:
@@ -152,9 +152,9 @@ def read_number(text: str, unit: float = 1.0) -> float:
 def read_amount(text: str, unit: str) -> float:
     """Return a number from user input, in SI: `20MW`, `60d`, `1.45B$`, `15.6T`, `41%`, `1,200`; `none` is infinity.
 
-    **Arguments:** `unit` in SI, "" for ratios and counts; a text without a unit is in it.
+    **Arguments:** `unit`: expected SI unit, "" for ratios and counts; a text without a unit is read in this unit.
 
-    **Raises:** `UserError` as `read_number`, and for a unit of another dimension, with the units that are allowed.
+    **Raises:** `UserError` as in `read_number`, and for a unit of another dimension; the message lists the allowed units.
     """
     said = text.strip()
     if said.lower() in NO_LIMIT:
@@ -162,14 +162,16 @@ def read_amount(text: str, unit: str) -> float:
     said = f"{said[1:]}$" if said.startswith("$") else said
     parts = _AMOUNT.fullmatch(said)
     if parts is None or not parts[1]:
-        return read_number(said)  # which says what is wrong with it
+        return read_number(said)  # raises an error with the reason
     return read_number(parts[1].replace(",", ""), _factor(parts[2].strip(), unit) if parts[2] else 1.0)
 
 
 def separated(what: str, text: str, mark: str) -> list[str]:
     """Return the parts of a text between separators, such as commas.
 
-    **Raises:** `UserError`, which begins with `what`, for an empty or repeated part.
+    **Arguments:** `what`: beginning of error messages; `mark`: the separator.
+
+    **Raises:** `UserError` for an empty or repeated part.
     """
     found = [each.strip() for each in text.split(mark)]
     for each in found:
@@ -180,7 +182,7 @@ def separated(what: str, text: str, mark: str) -> list[str]:
 
 
 def _factor(written: str, unit: str) -> float:
-    """What one of a unit as written is, in SI."""
+    """Return the size in SI of a unit as the user wrote it."""
     wanted, spelled = unit or "1", _SPELLINGS.get(written, written).replace("$/", "USD/")
     if spelled in MULTIPLIERS and MULTIPLIERS[spelled][1] == wanted:
         return MULTIPLIERS[spelled][0]
@@ -189,7 +191,7 @@ def _factor(written: str, unit: str) -> float:
             rest = written.removeprefix(prefix).strip()
             if rest != written and (not rest or _SPELLINGS.get(rest, rest) == wanted):
                 return _THOUSANDS[prefix]
-    if wanted == "s" and written[:1] in _THOUSANDS and written[1:].strip() in ("h", "hours"):  # of chips: 30.84 Mh
+    if wanted == "s" and written[:1] in _THOUSANDS and written[1:].strip() in ("h", "hours"):  # chip-hours: 30.84 Mh
         return _THOUSANDS[written[0]] * MULTIPLIERS["h"][0]
     known = {name for name, (_, si) in MULTIPLIERS.items() if si == wanted and name != "1"}
     known |= {name for name, spelling in _SPELLINGS.items() if spelling in known}
@@ -198,7 +200,7 @@ def _factor(written: str, unit: str) -> float:
 
 
 def to_si(value: float, unit: str) -> float:
-    """`value` in `unit` as a number in SI units.
+    """Return `value`, given in `unit`, in SI units.
 
     **Raises:** `UserError` for a unit that is not in the table.
     """
@@ -210,15 +212,15 @@ def to_si(value: float, unit: str) -> float:
 
 
 def si_unit(unit: str) -> str:
-    """The SI unit that `to_si` converts `unit` to."""
+    """Return the SI unit to which `to_si` converts `unit`."""
     to_si(1.0, unit)
     return MULTIPLIERS[unit][1]
 
 
 def pretty(value: float, unit: str = "", digits: int = 4) -> str:
-    """`value` (SI) as people write it: `3.35 TB/s`, `1.5 h`, `1.2 B$`, `12 %`.
+    """Return a value as formatted text with a customary unit: `3.35 TB/s`, `1.5 h`, `1.2 B$`, `12 %`.
 
-    **Arguments:** `value` in SI units; `unit` an SI unit of `MULTIPLIERS`, or `fraction`; `digits` significant digits.
+    **Arguments:** `value` in SI units; `unit`: an SI unit of `MULTIPLIERS`, or `fraction`; `digits`: significant digits.
     """
     if value is None or not math.isfinite(value):
         return "-" if value is None else f"{value} {unit}".strip()
@@ -245,16 +247,16 @@ def pretty(value: float, unit: str = "", digits: int = 4) -> str:
 
 
 def fitting(unit: str, values: Sequence[float]) -> tuple[float, str]:
-    """The unit that `pretty` writes typical `values` in, for numbers that share one: on an axis, in a column.
+    """Return the unit in which `pretty` writes typical `values`, for numbers that share a unit: on an axis, in a column.
 
-    **Arguments:** `unit` an SI unit; `values` in it, those that are not positive and finite count for nothing.
+    **Arguments:** `unit`: an SI unit; `values` in that unit; values that are not positive and finite are ignored.
 
-    **Returns:** SI units in one of it, and how it is written.
+    **Returns:** the size of the shared unit in SI, and its text.
     """
     positive = [value for value in values if math.isfinite(value) and value > 0]
     if not positive or not unit:
         return 1.0, unit
     typical = max(math.sqrt(min(positive) * max(positive)), max(positive) / 10.0)
-    typical = 10.0 ** math.floor(math.log10(typical))  # a power of ten, so that no digit is lost in the text
+    typical = 10.0 ** math.floor(math.log10(typical))  # a power of ten, so that formatting loses no digits
     number, _, shown = pretty(typical, unit, 17).partition(" ")
     return typical / float(number.replace(",", "")), shown

@@ -234,7 +234,7 @@ def _check_leaves(inputs: Mapping[str, Any]) -> None:
 
 
 def _shown(value: Any, most: int = 80) -> str:
-    """Return a value as text for a message; for an object of any other type, its class name."""
+    """Return a value as text for a message, cut after `most` characters; an object of any other type is shown by its class."""
     plain = value is None or isinstance(value, str | numbers.Number | list | tuple | dict | np.ndarray | jax.Array)
     text = " ".join(repr(value).split()) if plain else f"{type(value).__module__}.{type(value).__name__}"
     return text if len(text) <= most else f"{text[:most]} ..."
