@@ -67,7 +67,7 @@ class Plan(eqx.Module):
 
     @property
     def disaggregated(self) -> bool:
-        """Whether prefill and decode run on separate groups of chips."""
+        """Whether prefill and decode run on separate groups of chips: false here."""
         return False
 
     @property
@@ -89,7 +89,7 @@ class Disaggregated(eqx.Module):
 
     @property
     def disaggregated(self) -> bool:
-        """Whether prefill and decode run on separate groups of chips."""
+        """Whether prefill and decode run on separate groups of chips: true here."""
         return True
 
     @property
@@ -111,7 +111,7 @@ class FleetPlan(eqx.Module):
 
     @property
     def disaggregated(self) -> bool:
-        """Whether prefill and decode run on separate groups of chips."""
+        """Whether prefill and decode run on separate groups of chips: false here."""
         return False
 
 
@@ -127,7 +127,7 @@ class FleetPipeline(eqx.Module):
 
     @property
     def disaggregated(self) -> bool:
-        """Whether prefill and decode run on separate groups of chips."""
+        """Whether prefill and decode run on separate groups of chips: false here."""
         return False
 
 

@@ -11,7 +11,10 @@ from hwopt.model.chip import manufacture, silicon
 from hwopt.types import Scalar
 
 _BASE_DIES = 4.0
-"""Number of base dies below stacked compute dies (MI300X has four); it affects only the yield of the base dies."""
+"""Number of base dies below stacked compute dies (MI300X has four).
+
+It sets the size of a base die and thus its yield, and the number of dies to bond.
+"""
 
 
 def _parts(project: ChipProject) -> tuple[Dies, Package, tuple[Dies, Process]]:

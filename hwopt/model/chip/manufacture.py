@@ -67,11 +67,12 @@ def harvest_yield(dies: Dies, process: Process) -> Scalar:
     area A_h; one negative binomial law covers both areas. I is the regularized incomplete beta function, which extends the sum
     over integer spares to any S. Without spares it equals `die_yield` of the whole area.
 
-    Two defects in one unit count as two dead units, so the result is never above the exact sum over units. It is low by at most
-    0.1 % for a GH100 (144 units, one spare, less with more), 0.25 % at 144 units, 0.75 % at 40 and 2 % at 16. These values hold
-    for D (A_f + A_h) up to 1.6 with three quarters of the area harvestable. The reciprocal is log-log convex in A_f, A_h and D
-    (`hwopt.trace.yield_primitive`). Joint convexity with `enabled_fraction` held at each of 20,000 sampled points but is
-    unproved.
+    Two defects in one unit count as two dead units, so the result is never above the exact sum over units. For a GH100 (144
+    units, one spare) it is at most 0.1 % low, less with more spares. In general it is at most 0.25 % low at 144 units, 0.75 %
+    at 40 and 2 % at 16, for D (A_f + A_h) up to 1.6 with three quarters of the area harvestable.
+
+    The reciprocal is log-log convex in A_f, A_h and D (`hwopt.trace.yield_primitive`). Joint convexity with `enabled_fraction`
+    was confirmed at each of 20,000 sampled points but is unproved.
 
     **Arguments:** `dies`; `process` with D and alpha. **Returns:** fraction.
 
@@ -91,10 +92,11 @@ def gross_dies_per_wafer(area_m2: Scalar, process: Process) -> Scalar:
 
     `N = pi d^2 / (4 A') exp(-2 sqrt(A') / d)`, `sqrt(A') = sqrt(A) + scribe`, d the diameter without the excluded rim. The
     reference is a count of dies of 1:1 to 3:2 on a grid with the best offset. The formula deviates by -2 to +5 % from 20 mm2 to
-    a reticle (858 mm2), mean +1 %. Up to 5000 mm2 it deviates by -12 to +15 %, mean +3 %, because few dies come in steps.
+    a reticle (858 mm2), mean +1 %. Up to 5000 mm2 it deviates by -12 to +15 %, mean +3 %, because small counts change in large
+    steps.
 
-    The textbook formula `pi d^2/(4A) - pi d/sqrt(2A)` (de Vries) is up to 12 % low up to a reticle, half the count at 5000 mm2,
-    and negative for wafer-scale dies. Without rim and saw lanes it returns the 63 of a GH100 by chance.
+    The textbook formula `pi d^2/(4A) - pi d/sqrt(2A)` (de Vries) is up to 12 % low up to a reticle. At 5000 mm2 it gives half
+    the count, and for wafer-scale dies a negative one. Without rim and saw lanes it returns the 63 of a GH100 by chance.
 
     **Arguments:** `area_m2` A of one die; `process`. **Returns:** dies. Its reciprocal is log-log convex in the area: a
     posynomial times the exponential of one.

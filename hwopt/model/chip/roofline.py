@@ -72,7 +72,7 @@ def fp32_rate(chip: Chip) -> Scalar:
 
 
 def half_size_growth(chip: Chip, run: TrainingRun | Service) -> Scalar:
-    """Return the factor from the stack's GEMM half size to this chip's: `(rate / HALF_SIZE_RATE)^(1/3)` by the 16-bit rate.
+    """Return the GEMM half size of this chip over the stack's: `(rate / HALF_SIZE_RATE)^(1/3)` by the 16-bit rate.
 
     The half size is the matrix dimension at which a GEMM dimension costs twice its ideal time. It grows with the rate because a
     kernel's start and drain take a fixed time. Formats of the matrix units share tiles and pipelines, and their measured GEMMs
@@ -86,25 +86,28 @@ def half_size_growth(chip: Chip, run: TrainingRun | Service) -> Scalar:
 
 
 def seconds_per_flop(chip: Chip, run: TrainingRun | Service) -> tuple[Scalar, Scalar]:
-    """Return the seconds per FLOP of a large GEMM: in the run's mix of formats, and in the format of operations kept wide.
+    """Return the seconds per FLOP of a large GEMM in the run's mix of formats, and of operations in wide formats.
 
-    `sum_p share_p / (peak_p eff_p f/f_0)`: formats run one after the other, so times add. For wide operations see `_wide`.
+    `sum_p share_p / (peak_p eff_p f/f_0)`: formats run one after the other, so times add. Attention, router and logits run in
+    wide formats: 16 bit or more (see `_wide`).
     """
     each = 1.0 / (chip.peak_flops_per_s * chip.matmul_efficiency * chip.clock_ratio)
     return jnp.sum(run.gemm_precision * each), _wide(run, each)
 
 
 def _wide(run: TrainingRun | Service, each: Array) -> Scalar:
-    """Return the mean of a per-format number over operations kept wide: attention, router and logits.
+    """Return the mean of a per-format number over operations in wide formats: attention, router and logits.
 
     They run in 16 bit, or in the run's own format where that is wider.
+
+    **Arguments:** `each`: the number for each format, shape (precision,).
     """
     wider, narrower = run.gemm_precision[:_BF16], run.gemm_precision[_BF16:]
     return jnp.sum(wider * each[:_BF16]) + jnp.sum(narrower) * each[_BF16]
 
 
 def wide_rate(chip: Chip, run: TrainingRun | Service) -> Scalar:
-    """Return the dense peak of operations kept wide (attention, router, logits) at the present clock, FLOP/s.
+    """Return the dense peak for operations in wide formats (attention, router, logits) at the present clock, FLOP/s.
 
     Efficiencies of attention kernels refer to this peak.
     """
@@ -112,7 +115,7 @@ def wide_rate(chip: Chip, run: TrainingRun | Service) -> Scalar:
 
 
 _UNPACKED_BYTES = 0.9
-"""Bytes by which stored weights are at least narrower than the GEMM operands where kernels unpack them.
+"""Least difference in bytes between a GEMM operand and its stored weight from which kernels must unpack the weight.
 
 Kernels unpack 4 or 8 bit to 16. Matrix units multiply 4 by 8 bit directly, and mixtures of formats differ by less.
 """
@@ -124,8 +127,8 @@ _EQUAL = 1e-6
 def fastest_peak(chip: Chip, run: TrainingRun | Service) -> Scalar:
     """Return the dense peak of the run's formats at the requested clock, FLOP/s: the denominator of MFU.
 
-    It is the peak of the mix of GEMM formats, or that of operations kept wide if higher (on chips with slow 8-bit integer
-    units). Thus no run exceeds it.
+    It is the peak of the mix of GEMM formats, or that of wide formats if that is higher, so that no run exceeds it. The latter
+    occurs on chips with slow 8-bit integer units.
     """
     mix = chip.clock_ratio / jnp.sum(run.gemm_precision / chip.peak_flops_per_s)
     wide = wide_rate(chip, run)
@@ -142,7 +145,7 @@ def fastest_seconds_per_flop(chip: Chip, run: TrainingRun | Service) -> Scalar:
 def sram_traffic_factor(chip: Chip, element_bytes: Elementwise) -> Elementwise:
     """Return the HBM bytes per multiply-add when operands are blocked in SRAM of S bytes: `2 e / sqrt(S / (3 e))`.
 
-    Three square blocks of elements of e bytes share S. This is the benefit of SRAM area.
+    Three square blocks of elements of e bytes share S. Thus more SRAM reduces HBM traffic.
 
     **Source:** Hong and Kung 1981; Kwasniewski et al. 2019 give the constant of the bound as 2 m n k / sqrt(S).
     """

@@ -142,8 +142,9 @@ def margins(design: ChipDesign, technology: Technology) -> ChipMargins:
 def chip(design: ChipDesign, technology: Technology, *, wafers: Scalar, embodied_carbon_kg: Scalar) -> Chip:
     """Return the accelerator of a design, in the same form as one from a datasheet.
 
-    Core power is that of the sustained share of the peak: `efficiency x peak x energy per FLOP`. It grows as `(v + (1-v) r)^2
-    r` with the clock ratio r. Log-log convex, except for core power in `matrix_per_vector` (a ratio of posynomials).
+    Core power is that of the sustained share of the peak: `efficiency x peak x energy per FLOP`. It grows as
+    `(v + (1-v) r)^2 r` with the clock ratio r. Log-log convex, except for core power in `matrix_per_vector` (a ratio of
+    posynomials).
 
     **Arguments:** `wafers` per good chip, and `embodied_carbon_kg` of manufacturing it, both from
     `hwopt.model.chip.manufacture`.

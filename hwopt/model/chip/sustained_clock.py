@@ -59,11 +59,11 @@ _STEPS = 7
 def pace(chip: Chip, kernels: KernelTime) -> ClockModel:
     """Return slowdown and energy ratio of consecutive kernels within the averaging time of power controllers, milliseconds.
 
-    Their clock f is the requested one, f_a, or else the clock at which their mean power equals the allowed power: `P_core(f_a)
-    (V / V_a)^2 C + P_HBM H = (P_allowed - P_L(f)) (M + C f_a / f)`. C is arithmetic time at f_a, H HBM busy time, and M the HBM
-    time not overlapped by C. Multiplied by `u = f / f_a` and divided by C, this is a cubic in u. It is convex and positive at
-    1, so Newton steps from there decrease monotonically to its root. Faster HBM moves the same bytes at the same energy: it
-    shortens M, and the total time falls with it.
+    Their clock f is the requested one, f_a, or else the clock at which their mean power equals the allowed power:
+    `P_core(f_a) (V / V_a)^2 C + P_HBM H = (P_allowed - P_L(f)) (M + C f_a / f)`. C is arithmetic time at f_a, H HBM busy time,
+    and M the HBM time not overlapped by C. Multiplied by `u = f / f_a` and divided by C, this is a cubic in u. It is convex and
+    positive at 1, so Newton steps from there decrease monotonically to its root. Faster HBM moves the same bytes at the same
+    energy: it shortens M, and the total time falls with it.
 
     M is taken at f_a, which slightly overestimates the time of kernels that HBM bounds. The time is the minimum over f of the
     larger of `M + C f_a / f` and `energy / allowed power`. It is log-log convex except for M, which is a difference. No

@@ -110,9 +110,9 @@ def allowed_power_w(chip: Chip, cooling: Cooling) -> Scalar:
 def retreat_k(chip: Chip, cooling: Cooling, clock_ratio: Scalar, allowed_w: Scalar) -> Scalar:
     """Return how far below `T_c + R P_allowed` the junction must stay to remove the most heat besides leakage, K.
 
-    The heat left for other power, `(T - T_c) / R - P_L(T)`, peaks where one more kelvin leaks as much as it removes, `R beta
-    P_L(T) = 1`; beyond it lies thermal runaway. The result is 0 except for wafer-scale chips on air: packaged chips reach their
-    temperature limit long before (a kink where both meet).
+    The heat left for other power, `(T - T_c) / R - P_L(T)`, peaks where one more kelvin leaks as much as it removes,
+    `R beta P_L(T) = 1`; beyond it lies thermal runaway. The result is 0 except for wafer-scale chips on air: packaged chips
+    reach their temperature limit long before (a kink where both meet).
     """
     resistance = thermal_resistance_k_per_w(chip, cooling)
     rise = resistance * allowed_w
@@ -170,8 +170,8 @@ def sustained_clock(chip: Chip, cooling: Cooling, allowed_w: Scalar, solvable: A
     The iteration is monotone. `P_core + P_L` is a posynomial of f, so its logarithm is convex and increasing in u. Q is concave
     and decreasing, as `retreat_k` is convex in u. Where `retreat_k` becomes positive, leakage stays constant at `1 / (R beta)`,
     and Q begins to fall at the rate at which leakage grew. There the slope of g also grows as long as more is drawn than
-    removed. So steps from above approach the root and never overshoot it. They start at `highest_sustainable`; up to there `Q -
-    P_fixed` is at least the leakage.
+    removed. So steps from above approach the root and never overshoot it. They start at `highest_sustainable`; up to there
+    `Q - P_fixed` is at least the leakage.
 
     **Arguments:**
     - `allowed_w`: P_allowed;

@@ -14,7 +14,7 @@ COPPER_KG_PER_M3 = 8960.0
 """Density of copper at 20 degC (CRC Handbook)."""
 
 COPPER_OHM_M = 1.72e-8
-"""Resistivity of copper at 20 degC (CRC Handbook; IEC 60028: 1.7241e-8 annealed)."""
+"""Resistivity of copper (CRC Handbook; IEC 60028: 1.7241e-8 annealed)."""
 
 
 class Redundancy(NamedTuple):
@@ -89,7 +89,7 @@ class Load(NamedTuple):
 def built(
     cluster: Cluster, market: Deployment, capital: Capital, load: Load, building_usd: Scalar, ready_s: Scalar
 ) -> Terms:
-    """Return the terms of an own cluster in an own building.
+    """Return the terms of an owned cluster in an owned building.
 
     Equipment, building and upkeep cost as much as in `spending` for a cluster that is always used. Power costs the energy price
     plus the demand charge. An idle cluster draws a share `idle_power` of its working power.
@@ -97,7 +97,7 @@ def built(
     **Arguments:**
     - `capital` of the cluster; its building cost is replaced by `building_usd`;
     - `load`: power of the cluster;
-    - `ready_s`: lead time.
+    - `ready_s`: time from the order until the cluster is ready.
     """
     priced = capital._replace(building=building_usd)
     parts = _always_used(cluster, priced)
@@ -108,9 +108,9 @@ def built(
 
 
 def housed(cluster: Cluster, market: Deployment, capital: Capital, load: Load, ready_s: Scalar) -> Terms:
-    """Return the terms of an own cluster in a colocation hall.
+    """Return the terms of an owned cluster in a colocation hall.
 
-    Rent for the full IT load replaces the building; the customer owns the cooling inside the racks.
+    Rent for the full IT load replaces the building; the owner still pays for the cooling inside the racks.
 
     **Arguments:** as in `built`.
     """
@@ -146,7 +146,7 @@ def usd_per_s(terms: Terms, occupancy: Scalar) -> Scalar:
 
 
 def break_even_occupancy(own: Terms, rent: Terms, lost: Scalar) -> Scalar:
-    """Return the share of time that an own cluster must work to cost no more than renting the same amount of work.
+    """Return the share of time that an owned cluster must work to cost no more than renting the same amount of work.
 
     `standing / ((1 - lost) rent - running)`: work lost to outages need not be rented. Above 1, owning never pays; infinite
     where running alone costs more than rent.
@@ -164,7 +164,10 @@ def payback_s(capital_usd: Scalar, cash_usd_per_s: Scalar, rent_usd_per_s: Scala
 
 
 def horizon_usd(own: Terms, bridge: Terms, occupancy: Scalar, horizon_s: Scalar) -> Scalar:
-    """Return the cost over a horizon from the order on: rent until the own cluster is ready, own cost afterwards, USD."""
+    """Return the total cost over a horizon that starts with the order, USD.
+
+    A cluster is rented (`bridge`) until the owned one is ready; afterwards the owned one is used.
+    """
     waiting = jnp.where(own.ready_s < horizon_s, own.ready_s, horizon_s)
     return waiting * usd_per_s(bridge, occupancy) + (horizon_s - waiting) * usd_per_s(own, occupancy)
 

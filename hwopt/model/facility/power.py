@@ -96,7 +96,7 @@ def chiller_share(facility: Facility, coolant_k: Scalar, approach_k: Scalar) -> 
 DESIGN_SPREAD_K = 1.0
 """Width of the step from no chiller to a full chiller on the design day, K (assumption, 0.5 to 2).
 
-It is the uncertainty of the design day's wet bulb; chillers that it requires are bought in advance.
+It is the uncertainty of the design day's wet bulb, for which chillers are bought in advance.
 """
 
 

@@ -34,18 +34,21 @@ class SpotReport(eqx.Module):
 
 
 def spot_report(run: TrainingRun, cluster: Cluster, plan: Plan, spot: Spot, report: TrainingReport) -> SpotReport:
-    """Return a training run whose chips are preempted in groups of g, each present for a mean 1 / l and absent for r.
+    """Return a training run whose chips are preempted in groups of g.
 
-    Both times are exponential and independent between groups. A group is present `a = 1 / (1 + l r)` of the time.
+    Each group is present for a mean time of 1 / l and absent for r; both are exponential and independent between groups. A
+    group is present `a = 1 / (1 + l r)` of the time.
+
     - Waiting: all N / g groups are present `a^(N/g)` of the time, and the first preemption interrupts the job.
     - Elastic: chips leave in units of whole replicas and groups, `u = max(g, replica)`. A unit is present `a^(u/g)` of the
-      time, which
-      is also the mean speed, as the remaining replicas take over the batch. A unit that leaves loses its unsaved work; one
+      time.
+      This is also the mean speed, as the remaining replicas take over the batch. A unit that leaves loses its unsaved work; one
       that returns stops the job for a restart. Both happen `N/u a^(u/g) l u/g` times a second.
 
     Failures interrupt the job in addition. Present chips are paid for, busy or idle, at the discounted price.
 
-    **Arguments:** `report` of the same run on chips that are never preempted.
+    **Arguments:** `spot`: preemption times, group size and discount; `report` of the same run on chips that are never
+    preempted.
 
     **Source:** renewal process of `reliability.log_multiplier_at`; an event simulation in
     `tests/unit/model/test_preemption.py`.

@@ -78,10 +78,10 @@ def hot_spares(cluster: Cluster, chips: Scalar, stops: Interruptions) -> Scalar:
     """Return the hot spare chips of a job: `n_server (m + z sqrt(m)) + c`.
 
     m is the mean number of servers under repair, z the configured number of standard deviations, c chips lost with racks, loops
-    and switches. `m = rate x repair` is both mean and variance of a Poisson distribution. `c = repair (n_rack rate_racks +
-    n_loop rate_loops + N rate_switch)`: a rack or a loop takes down its servers. A lowest-level switch takes down the chips
-    below it, which for all such switches together are all chips; higher switches are routed around. c contains only means,
-    since spares for the largest failure domain would be a large share of the cluster.
+    and switches. `m = rate x repair` is both mean and variance of a Poisson distribution.
+    `c = repair (n_rack rate_racks + n_loop rate_loops + N rate_switch)`: a rack or a loop takes down its servers. A
+    lowest-level switch takes down the chips below it, which for all such switches together are all chips; higher switches are
+    routed around. c contains only means, since spares for the largest failure domain would be a large share of the cluster.
 
     **Arguments:** `chips`: N of the job; `stops`: interruption rates of the job, 1/s.
 
@@ -150,8 +150,9 @@ The next term is below 1e-9 for y < 2.3, the range in which a run makes progress
 def checkpoint_interval_s(save: Scalar, mtbf: Scalar, drain: Scalar, maximum: Maximum) -> Scalar:
     """Return the optimal working time tau between two saves, but at least the time in which storage completes a save, s.
 
-    The optimum of the renewal process satisfies `tau / M = 1 - e^(-(tau + delta) / M)`. Thus tau / M is `1 + W_0(-e^(-1 - delta
-    / M))`. It tends to Young's `sqrt(2 delta M)` for saves that are short compared with the MTBF M, and to M for long ones.
+    The optimum of the renewal process satisfies `tau / M = 1 - e^(-(tau + delta) / M)`. Thus tau / M is
+    `1 + W_0(-e^(-1 - delta / M))`. It tends to Young's `sqrt(2 delta M)` for saves that are short compared with the MTBF M, and
+    to M for long ones.
 
     **Arguments:** `save` delta, `mtbf` M, `drain`, s; `maximum`: exact or smooth maximum.
 
@@ -198,10 +199,12 @@ _LOG_SINH_OVER = (1 / 6, -1 / 180, 1 / 2835, -1 / 37800, 1 / 467775, -691 / 3831
 
 
 def multiplier_at(interval: Scalar, save: Scalar, mtbf: Scalar, drain: Scalar, restart: Scalar) -> Scalar:
-    """Return run time over useful time as a product of positive series, which the relaxation can represent directly.
+    """Return run time over useful time as a product of positive series, which node relaxations can represent directly.
 
-    `e^((drain + R) / M + x / 2) (1 + delta / tau) sum_k (x / 2)^2k / (2k + 1)!`, equal to the exponential of
-    `log_multiplier_at`. Log-log convex.
+    `e^((drain + R) / M + x / 2) (1 + delta / tau) sum_k (x / 2)^2k / (2k + 1)!`, the exponential of `log_multiplier_at` with a
+    truncated series. Log-log convex.
+
+    **Arguments:** as in `log_multiplier_at`.
     """
     x = (interval + save) / mtbf
     square, term, series = 0.25 * x * x, 1.0, 1.0
@@ -275,8 +278,7 @@ def failures(
     **Arguments:**
     - `stops`: interruption rates of the job;
     - `interval_s`: time between saves where the run states none; by default the optimal one. If given, the multiplier is a
-      product
-      of positive series and is not clamped: for a caller that bounds the margin.
+      product of positive series and is not clamped: for a caller that bounds the margin.
     """
     own, chips = cluster.reliability, cluster.chips
     mtbf, checkpoint = job_mtbf_s(stops), checkpoint_bytes(parameters, run)

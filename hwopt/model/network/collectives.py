@@ -153,9 +153,8 @@ def all_reduce_s(network: Network, message_bytes: Scalar, group: Scalar, stride:
     """Return the time of one all-reduce: a reduce-scatter and an all-gather, less the traffic that in-network reduction saves.
 
     `2 [sum_i steps_i (alpha_i + ramp_i) + max_i r_i (1/inner_i - 1/n) S / B_i]`. Both passes scale their traffic by the tier's
-    `reduction_factor` r and use the faster algorithm of each tier. No part is copied: it stays where it is reduced. Over more
-    than two domains of several servers each, where `Network.flat_rings` is set, the all-reduce is one ring through all chips,
-    whose steps carry 1/n of the message (`flat_ring`).
+    `reduction_factor` r and use the faster algorithm of each tier. No part is copied: it stays where it is reduced. Where
+    `flat_ring` applies, steps and messages are those of one ring through all chips, whose messages are 1/n of the buffer.
 
     **Arguments:** `message_bytes` S, B; `group` n and `stride`, chips; `launch_s`, s. **Returns:** s.
 
@@ -185,11 +184,11 @@ def all_to_all_s(
 ) -> Scalar:
     """Return the time of an all-to-all in which each chip sends `sent_bytes` in equal parts to the members of its group.
 
-    On tier i a chip sends `n_i - 1` messages of a fraction `inner_i / n` of the bytes each: a total of `share_i = (n_i - 1)
-    inner_i / n`. Messages leave without waiting for each other, so a further message adds only `PEER_GAP` of a latency: `sum_i
-    [(1 + PEER_GAP (n_i - 2)) alpha_i + (n_i - 1) ramp_i] + max_i share_i S / B_i + OWN_PART S / n / B_0`. Tiers on which the
-    group has one member do not count. Parts for the own domain and parts for other domains travel at the same time, on separate
-    links. On direct networks bytes take up every link they cross (`links_crossed`).
+    On tier i a chip sends `n_i - 1` messages of a fraction `inner_i / n` of the bytes each: a total of
+    `share_i = (n_i - 1) inner_i / n`. Messages leave without waiting for each other, so a further message adds only `PEER_GAP`
+    of a latency: `sum_i [(1 + PEER_GAP (n_i - 2)) alpha_i + (n_i - 1) ramp_i] + max_i share_i S / B_i + OWN_PART S / n / B_0`.
+    Tiers on which the group has one member do not count. Parts for the own domain and parts for other domains travel at the
+    same time, on separate links. On direct networks bytes take up every link they cross (`links_crossed`).
 
     **Arguments:**
     - `sent_bytes`: bytes S that a chip sends, its own part included, B;

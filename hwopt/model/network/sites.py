@@ -38,7 +38,8 @@ def exchange_s(run: TrainingRun, cluster: Cluster, plan: Plan) -> Scalar:
 def chips_in_step(cluster: Cluster, plan: Plan) -> Scalar:
     """Return the chips that wait for each other at the end of a step: `N_site S^(1/H)`.
 
-    These are the chips of one site; with an exchange every step (H = 1) those of all S sites. Between, a power law.
+    With an exchange every step (H = 1) these are the chips of all S sites. With many local steps H they approach those of one
+    site.
 
     **Arguments:** `cluster`: the cluster of one site. **Returns:** chips.
     """

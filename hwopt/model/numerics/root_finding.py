@@ -17,9 +17,9 @@ def moved(value: Array) -> Array:
 
 
 def root(near: Array, value: Array, slope: Array, bend: Array) -> Array:
-    """Return the root x of `g(x, inputs) = 0` with first and second derivatives by the inputs: `x - t - g_xx / (2 g_x) t^2`.
+    """Return the root x of `g(x, inputs) = 0` with its first and second derivatives with respect to the inputs.
 
-    t is g over its slope g_x at fixed x: zero in value, with derivatives by the inputs.
+    The value is `x - t - g_xx / (2 g_x) t^2`, where t is g over its slope g_x at fixed x: zero, with derivatives by the inputs.
 
     **Arguments:**
     - `near`: x, found from inputs without derivatives;
