@@ -1,4 +1,4 @@
-"""Lower bounds of boxes of integer designs, by convex programmes and their certificates."""
+"""Lower bounds of nodes, from convex relaxations and dual certificates."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from hwopt.solver.search.node_relaxations import NodeRelaxations
 
 
 class BoundedNodes(NamedTuple):
-    """Programmes of boxes, solved."""
+    """Solved relaxations of nodes."""
 
     programme: ConvexProgram
     answers: BatchResult
-    lower: np.ndarray  # (box,) bounds of the objective's logarithm, checked by the certificate
-    slopes: np.ndarray  # (box, variable): see `certificate.sloped_bound`
+    lower: np.ndarray  # (node,) lower bounds of the log objective, proved by the dual certificate
+    slopes: np.ndarray  # (node, variable): see `certificate.lower_bound_with_slopes`
 
     def values(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """Where the programmes of some boxes put the variables that have names (row,)."""
+        """Return the relaxed values of the named variables at some nodes (row,), SI units."""
         names = self.programme.names
         return {name: np.exp(self.answers.y[rows, column]) for column, name in enumerate(names) if name}
 
@@ -42,10 +42,15 @@ def bound_nodes(
     tolerance: float | None = None,
     loose: float = 0.0,
 ) -> BoundedNodes:
-    """Bound boxes by their programmes.
+    """Bound nodes by their convex relaxations.
 
-    **Arguments:** `tolerance`: gap to which programs are solved, `node_gap` of the options by default; `loose`: gap that will do
-    of a box below the cutoff, which is split in any case.
+    **Arguments:**
+
+    - `programmes`: node relaxations of the problem.
+    - `boxes`: nodes.
+    - `cutoff`: log objective above which a node is discarded, so that its exact bound does not matter.
+    - `tolerance`: gap to which programs are solved; `node_gap` of the options by default.
+    - `loose`: gap that suffices for a node below the cutoff, which is split in any case.
     """
     return solve_nodes(*programmes.of(boxes), boxes.points, cutoff, tolerance, loose, programmes.options)
 
@@ -59,9 +64,14 @@ def solve_nodes(
     loose: float = 0.0,
     options: SearchOptions = SEARCH,
 ) -> BoundedNodes:
-    """Bound boxes whose programmes are there.
+    """Bound nodes whose convex programs are already built.
 
-    **Arguments:** `holds`: where the constraints that are numbers hold; `points`: which boxes are points; others as `bound_nodes`.
+    **Arguments:**
+
+    - `programme`: batch of convex programs, one for each node.
+    - `holds`: whether the constant constraints of each node are satisfied (node,).
+    - `points`: which nodes are single designs (node,).
+    - `cutoff`, `tolerance`, `loose`: see `bound_nodes`.
     """
     structure, numbers = programme.structure, programme.numbers
     tolerance = options.tree.node_gap if tolerance is None else tolerance
@@ -71,7 +81,7 @@ def solve_nodes(
     left = np.flatnonzero(holds)
     device = choose_device(structure, len(left), options.interior_point.accelerator)
     count = workers.chunks_of(len(left), options.tree.parallel_nodes) if device is None else 1
-    # Interleaved: boxes beside each other take alike many iterations.
+    # Interleaved, because neighboring nodes take similar numbers of iterations.
     parts = [left[first::count] for first in range(count) if len(left)]
     given = [
         (numbers.take(rows), goal[rows], enough[rows], tolerance, device, options.interior_point) for rows in parts
@@ -91,7 +101,7 @@ def _proved(
     device: Device | None,
     options: InteriorPointOptions,
 ) -> tuple[BatchResult, np.ndarray, np.ndarray]:
-    """Answers, bounds (infinite where nothing is feasible), and the slopes behind them."""
+    """Solve programs and return solutions, lower bounds (infinite where infeasibility is proved) and slopes of the bounds."""
     answers = solve(structure, numbers, cutoff=cutoff, tolerance=tolerance, loose=loose, device=device, options=options)
     lower, slopes = certificate.lower_bound_with_slopes(structure, numbers, answers.y, answers.multipliers)
     return answers, np.where(proved_infeasible(structure, numbers, answers, options), np.inf, lower), slopes

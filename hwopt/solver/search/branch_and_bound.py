@@ -1,8 +1,9 @@
-"""The best integer design and a proof: boxes of designs are bounded by convex programmes, split, and discarded.
+"""Branch and bound over integer designs: the best design, with a proved lower bound.
 
-A box's programme relaxes integers to their ranges and replaces what is not convex by what it can be at best, so its
-optimum bounds every design inside. Boxes that cannot beat the best design known, by more than the tolerance, are discarded
-with their bound on record; the least bound of all that were discarded bounds the question.
+The convex relaxation of a node widens its integers to continuous ranges and replaces each non-convex term by an optimistic
+bound. Its optimum therefore bounds all designs in the node from below. Nodes that cannot improve on the incumbent by more than
+the tolerance are discarded, and their bounds are recorded. The least bound of all discarded nodes is the lower bound of the
+problem.
 """
 
 from __future__ import annotations
@@ -38,13 +39,22 @@ def search(
     exact: Sequence[ExactModel] = (),
     nearby: bool = False,
 ) -> SearchResult:
-    """Minimise over a question's lattice.
+    """Minimize a problem's objective over its lattice of integer designs.
 
-    **Arguments:** `tolerance`: relative gap at which boxes are discarded; `deadline` and `most_boxes` after which the search
-    stops with what it has, by default as in the options of the programmes; `progress` is told after each round; `designs`:
-    integer designs to start from, such as the answer of a like question; `result`: where to keep what comes out, for who looks
-    on; `exact`: as of `SearchState`; `nearby`: whether designs next to the best are solved too, for who keeps the best of a search
-    that is too short to prove much.
+    **Arguments:**
+
+    - `programmes`: node relaxations of the problem.
+    - `tolerance`: relative gap at which nodes are discarded; the options' gap by default.
+    - `deadline`: time at which the search stops with its incumbent.
+    - `most_boxes`: number of bounded nodes at which the search stops; the options' number by default.
+    - `progress`: called with the result after each round.
+    - `designs`: integer designs to solve first, such as the optimum of a similar problem.
+    - `result`: updated in place, so that a caller can poll it.
+    - `exact`: exact model of each machine; see `SearchState`.
+    - `nearby`: whether to solve neighbors of the incumbent too. Useful if a search is too short to prove much, and its
+      incumbent is what counts.
+
+    **Returns:** `result`, or a new one: incumbent and lower bound.
     """
     tree = programmes.options.tree
     tolerance = tree.gap if tolerance is None else tolerance
@@ -69,13 +79,19 @@ def search_all(
     progress: Callable[[Sequence[SearchResult]], None] | None = None,
     exact: Sequence[Sequence[ExactModel]] = (),
 ) -> None:
-    """Minimise over several questions at once: one best design, which all are held against.
+    """Minimize over several problems at once, with one incumbent for all.
 
-    The branch with the least bound is always the next to be worked on, so that of one whose bound passes the best design
-    nothing more is read: it is complete, with that bound on record.
+    The problem with the least bound is always expanded next. Once the bound of a problem exceeds the incumbent, none of its
+    nodes is expanded any more: the problem is complete, and that bound is recorded.
 
-    **Arguments:** `branches`: programmes of each question; `results`: where to keep what comes out of each; `most_boxes` and
-    `exact` of each; else as of `search`.
+    **Arguments:**
+
+    - `branches`: node relaxations of each problem.
+    - `results`: result of each problem, updated in place.
+    - `most_boxes`: maximum number of bounded nodes of each problem.
+    - `progress`: called with all results after each round.
+    - `exact`: exact models of each problem.
+    - `tolerance`, `deadline`: see `search`.
     """
     deadline, incumbent = deadline or Deadline(), Incumbent()
     models = exact or [()] * len(branches)
@@ -103,17 +119,23 @@ def search_all(
 def rounds(
     work: SearchState, designs: Sequence[np.ndarray] = (), looks: bool = True, nearby: bool = False
 ) -> Iterator[SearchResult]:
-    """Yield the result after each round of a search: bound boxes, discard, split the rest.
+    """Yield the result after each round of a search: bound the nodes, discard, split the rest.
 
-    Before the first bounds it yields once, after solving `designs` and, if that gives no incumbent, those of a short evolution.
+    The first result is yielded before any node is bounded: after `designs` are solved and, if none is feasible, the best of a
+    short evolutionary run.
 
-    **Arguments:** `looks`: whether evolutions run before the first bounds and right after them; `nearby`: see `search`.
+    **Arguments:**
+
+    - `work`: state of the search.
+    - `designs`: integer designs to solve first.
+    - `looks`: whether the evolutionary heuristic may run before the first bounds and right after them.
+    - `nearby`: see `search`.
     """
     workers.start_workers(bounding.__name__)
     result, lattice = work.result, work.lattice
     tree, heuristic = work.tree, work.options.heuristic
     evolution: EvolutionarySearch | None = None
-    looked = again = 0  # full rounds of boxes bounded before the last evolution, and from which on one begins anew
+    looked = again = 0  # rounds bounded: at the last heuristic run; when the next population joins
     queue: OpenNodes | None = None
     boxes = _spread(work, lattice.initial_boxes())
     result.open_boxes = len(boxes)
@@ -150,7 +172,7 @@ def rounds(
                 queue = _worth_work(work, queue)
             looked, again = bounded, max(2 * bounded, 2) if doubled else again
         yield result
-        queue = _worth_work(work, queue)  # others may have found something better meanwhile
+        queue = _worth_work(work, queue)  # a concurrent search may have improved the incumbent
         order = np.argsort(queue.bounds, kind="stable")
         now, queue = queue.of(order[: tree.nodes_per_round]), queue.of(order[tree.nodes_per_round :])
         tight, rows = work.tightened(now)
@@ -165,13 +187,21 @@ def rounds(
 def evolve(
     work: SearchState, evolution: EvolutionarySearch, boxes: Boxes, known: BoundedNodes, queue: OpenNodes, anew: bool
 ) -> OpenNodes:
-    """An evolution begins, or goes on, with what is next to relaxed points of the best boxes and the best design known.
+    """Start or continue the evolutionary heuristic, seeded with the incumbent and with rounded relaxations of the best nodes.
 
-    **Arguments:** `known` of `boxes`, which were just bounded; `queue` of all that is open; `anew`: whether another one's, of other
-    random designs, join it, where one ends being chance, and what is next to relaxed points of its own best choices of kinds: their
-    sizes and numbers are far from best where only one of many designs is of each.
+    With `anew`, a second population from another random seed joins, because the outcome of one run is partly chance. The
+    relaxations of the population's best categorical choices are rounded and join too. A choice that only few designs represent
+    has integers and continuous variables far from their best.
 
-    **Returns:** what is still open.
+    **Arguments:**
+
+    - `work`: state of the search.
+    - `evolution`: population to continue.
+    - `boxes`, `known`: nodes that were just bounded, and their bounds.
+    - `queue`: all open nodes.
+    - `anew`: whether to add a second population and the relaxations of categorical choices.
+
+    **Returns:** nodes that are still open.
     """
     result, over = work.result, lambda: work.deadline.over
     options = work.options.heuristic
@@ -199,7 +229,7 @@ def evolve(
 
 
 def initial_population(programmes: NodeRelaxations) -> EvolutionarySearch:
-    """Return an evolution of random designs, half of them plans on the machine that the question starts from."""
+    """Return a population of random designs; half of them are plans on the problem's initial machine."""
     problem = programmes.problem
     options = programmes.options.heuristic
     return EvolutionarySearch(
@@ -208,14 +238,15 @@ def initial_population(programmes: NodeRelaxations) -> EvolutionarySearch:
 
 
 def stopped_early(result: SearchResult, options: HeuristicOptions = SEARCH.heuristic) -> bool:
-    """Return whether a search was stopped with a large gap before its first full evolution ended."""
+    """Return whether a search stopped with a large gap before its first full evolutionary run ended."""
     return not (result.complete or result.looked or result.value - result.proved_bound <= options.far_gap)
 
 
 def final_heuristic(programmes: NodeRelaxations, result: SearchResult, generations: int | None = None) -> SearchResult:
-    """Improve the result of a search that was stopped early by a short evolution with the exact model.
+    """Improve the result of a search that stopped early, by a short evolutionary run with the exact model.
 
-    The number of generations does not depend on the time left. Other results, and those not improved, are returned unchanged.
+    The number of generations does not depend on the time left. Other results are returned unchanged, and so are those that the
+    run does not improve.
     """
     options = programmes.options.heuristic
     if not stopped_early(result, options):
@@ -231,10 +262,10 @@ def final_heuristic(programmes: NodeRelaxations, result: SearchResult, generatio
 
 
 def polish_neighbors(work: SearchState, evolution: EvolutionarySearch) -> None:
-    """Designs next to the best are solved, each with sizes of its own, for as long as one of them is better.
+    """Solve neighbors of the best designs, each with continuous variables of its own, until none improves the incumbent.
 
-    An evolution judges a design with another's sizes, which where many sizes are free stand at several budgets at once: a step of
-    an integer either breaks one of these or leaves some of it unused.
+    The evolutionary heuristic evaluates a neighbor with the continuous variables of its parent. Where many of these are free,
+    several budgets bind at once. A step of one integer then either violates a budget or leaves some of it unused.
     """
     while not work.deadline.over:
         before = work.result.value
@@ -249,7 +280,16 @@ def polish_neighbors(work: SearchState, evolution: EvolutionarySearch) -> None:
 def seed_evolution(
     work: SearchState, evolution: EvolutionarySearch, boxes: Boxes, known: BoundedNodes, rows: np.ndarray
 ) -> None:
-    """Designs next to the relaxed points of some boxes join an evolution, with sizes from there and from their own programmes."""
+    """Add rounded relaxations of some nodes to a population.
+
+    Each rounded design joins twice: with the continuous variables of the node's relaxation, and with those of its own convex
+    program.
+
+    **Arguments:**
+
+    - `boxes`, `known`: nodes and their solved relaxations.
+    - `rows`: nodes to round, as row numbers of `boxes`.
+    """
     if not len(rows):
         return
     relaxed = work.relaxed(boxes, known)[rows]
@@ -261,14 +301,17 @@ def seed_evolution(
 
 
 def solve_leaves(work: SearchState, points: Sequence[np.ndarray] | np.ndarray) -> tuple[Boxes, BoundedNodes | None]:
-    """Solve integer designs that were not met before. **Returns:** those, and their programmes; None where there is none."""
+    """Solve the convex programs of integer designs that the search has not solved before.
+
+    **Returns:** these designs, and their solved programs; None if there is none.
+    """
     table = np.unique(np.asarray(points, np.int64).reshape(-1, len(work.lattice.names)), axis=0)
     boxes = work.fresh(Boxes.of_points(table[work.lattice.valid(table)]))
     return boxes, work.bound(boxes) if len(boxes) else None
 
 
 def _worth_work(work: SearchState, queue: OpenNodes) -> OpenNodes:
-    """What may still hold something better; the rest is discarded."""
+    """Discard nodes whose bound exceeds the cutoff, and return the open ones."""
     gone = queue.bounds > work.cutoff
     work.discard(queue.boxes[gone], queue.bounds[gone])
     queue = queue.of(~gone)
@@ -277,7 +320,7 @@ def _worth_work(work: SearchState, queue: OpenNodes) -> OpenNodes:
 
 
 def _spread(work: SearchState, boxes: Boxes) -> Boxes:
-    """Boxes split until there are enough to fill a batch."""
+    """Split the first nodes until there are enough to fill a batch."""
     while 0 < len(boxes) < work.tree.first_nodes and not boxes.points.all():
         keep, rest = boxes[boxes.points], boxes[~boxes.points]
         boxes = joined_boxes([keep, work.split(rest).pieces])

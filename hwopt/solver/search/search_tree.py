@@ -1,4 +1,4 @@
-"""The state of a search over boxes of integer designs: what is best, what is open, where boxes are split."""
+"""State of a branch-and-bound search: incumbent, open nodes, and the choice of the coordinate to branch on."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ from hwopt.solver.search.node_relaxations import CHOICE, NodeRelaxations
 
 @dataclass
 class SearchResult:
-    """Outcome of a search, also while it is under way. Objectives are logarithms."""
+    """Result of a search, valid at any time while it runs. Objectives and bounds are logarithms."""
 
     point: np.ndarray | None = None  # integers of the best design
     value: float = math.inf
-    design: dict[str, float] = field(default_factory=dict)  # its continuous variables, as solved
-    bound: float = math.inf  # least bound of what was discarded
-    boxes: int = 0  # programmes bounded
+    design: dict[str, float] = field(default_factory=dict)  # continuous variables of the best design, as solved
+    bound: float = math.inf  # least bound of the discarded nodes
+    boxes: int = 0  # number of nodes bounded
     infeasible: int = 0
     rounds: int = 0
-    looked: bool = False  # an evolution ended
-    open_boxes: int = 0  # left when the search was cut short
-    open_bound: float = -math.inf  # least bound of all that is still open, while the search is under way
-    complete: bool = False  # nothing was left unlooked at
-    machines: dict[int, MachineState] = field(default_factory=dict)  # by their number, where a lattice is of several
+    looked: bool = False  # whether a full evolutionary run ended
+    open_boxes: int = 0  # number of open nodes
+    open_bound: float = -math.inf  # least bound of the open nodes; -inf before the first round
+    complete: bool = False  # whether no open node is left
+    machines: dict[int, MachineState] = field(default_factory=dict)  # by `CHOICE`, for several machines
 
     @property
     def proved_bound(self) -> float:
-        """What no design is below."""
+        """Proved lower bound: no design has a lower objective."""
         return self.bound if self.complete else min(self.bound, self.open_bound)
 
     @property
     def gap(self) -> float:
-        """Relative distance between the best design and the bound."""
+        """Relative gap between incumbent and lower bound; infinite while either is missing."""
         if not (math.isfinite(self.value) and math.isfinite(self.proved_bound)):
             return math.inf
         return math.expm1(max(0.0, self.value - self.proved_bound))
@@ -53,11 +53,11 @@ class SearchResult:
 
 @dataclass
 class MachineState:
-    """What a search knows of one machine of several. Logarithms."""
+    """Incumbent and bounds of one machine, where a search covers several. Logarithms."""
 
-    value: float = math.inf  # of its best design that was found
-    bound: float = math.inf  # least of what was discarded
-    open_bound: float = math.inf  # least of what is open
+    value: float = math.inf  # objective of its best design
+    bound: float = math.inf  # least bound of its discarded nodes
+    open_bound: float = math.inf  # least bound of its open nodes
 
     @property
     def proved_bound(self) -> float:
@@ -65,7 +65,7 @@ class MachineState:
 
 
 class BranchedNodes(NamedTuple):
-    """Boxes, the coordinate along which each was split, the pieces, and the number of each one's box."""
+    """Nodes after branching: the coordinate along which each was split, its children, and the row of each child's parent."""
 
     boxes: Boxes
     columns: np.ndarray
@@ -75,12 +75,12 @@ class BranchedNodes(NamedTuple):
 
 @dataclass(frozen=True)
 class OpenNodes:
-    """Boxes that may hold something better."""
+    """Open nodes: those that may contain a design better than the incumbent."""
 
     boxes: Boxes
-    bounds: np.ndarray  # of the objective's logarithm, their own or those of boxes that held them
-    lower: np.ndarray  # their own
-    slopes: np.ndarray  # (box, coordinate) of the tangents behind these
+    bounds: np.ndarray  # of the log objective: their own, or inherited from parents
+    lower: np.ndarray  # their own bounds, without inheritance
+    slopes: np.ndarray  # (node, coordinate) of the tangents at these bounds
 
     def __len__(self) -> int:
         return len(self.boxes)
@@ -98,20 +98,32 @@ class OpenNodes:
 
 @dataclass
 class Incumbent:
-    """The best value that searches which share it have found: what beats no branch of a question is not worth any's work."""
+    """Best objective found by any of several searches that share it.
+
+    Nodes of every search are discarded by this common value.
+    """
 
     value: float = math.inf  # logarithm of the objective
 
 
 class OutOfTime(Exception):
-    """The deadline has come in the middle of something."""
+    """Raised where the deadline passes in the middle of a round."""
 
 
 @dataclass
 class SearchState:
-    """A search under way.
+    """A branch-and-bound search in progress.
 
-    **Arguments:** `exact`: the exact model of each machine, for points whose programmes are relaxed: none of these counts without.
+    **Arguments:**
+
+    - `programmes`: node relaxations.
+    - `tolerance`: relative gap at which nodes are discarded.
+    - `deadline`: time at which `OutOfTime` is raised.
+    - `result`: incumbent and bounds, updated in place.
+    - `incumbent`: best value, possibly shared with other searches.
+    - `exact`: exact model of each machine. It evaluates integer designs whose convex program is relaxed; without it, such
+      designs never become incumbents.
+    - `seen`: keys of nodes that were met before.
     """
 
     programmes: NodeRelaxations
@@ -143,11 +155,11 @@ class SearchState:
 
     @property
     def cutoff(self) -> float:
-        """Bound from which a box is not worth more work."""
+        """Bound above which a node is discarded: the incumbent, less the tolerance. Logarithm."""
         return min(self.result.value, self.incumbent.value) - math.log1p(self.tolerance)
 
     def drop(self) -> None:
-        """Nothing of what is open beats the best design: the search is complete with that bound."""
+        """Complete the search with its present bound: no open node can beat the incumbent."""
         result = self.result
         result.bound = min(result.bound, result.open_bound)
         for each in result.machines.values():
@@ -155,14 +167,14 @@ class SearchState:
         result.open_boxes, result.complete = 0, True
 
     def discard(self, boxes: Boxes, bounds: np.ndarray) -> None:
-        """Boxes that nothing more is asked of go, their bounds on record."""
+        """Record the bounds of nodes that leave the search."""
         if len(bounds):
             self.result.bound = min(self.result.bound, float(bounds.min()))
             for machine, least in self._by_machine(boxes, bounds):
                 machine.bound = min(machine.bound, least)
 
     def note_open(self, boxes: Boxes, bounds: np.ndarray) -> None:
-        """What is still open, for an answer that cannot wait."""
+        """Record number and least bound of the open nodes, so that a result is available at any time."""
         self.result.open_boxes = len(bounds)
         self.result.open_bound = float(bounds.min()) if len(bounds) else math.inf
         for machine in self.result.machines.values():
@@ -171,7 +183,7 @@ class SearchState:
             machine.open_bound = least
 
     def _by_machine(self, boxes: Boxes, bounds: np.ndarray) -> Iterator[tuple[MachineState, float]]:
-        """Each machine of some boxes, with the least bound of its own."""
+        """Yield each machine that occurs among some nodes, with the least bound of its nodes."""
         if CHOICE not in self.lattice.at:
             return
         numbers = boxes.low[:, self.lattice.at[CHOICE]]
@@ -179,9 +191,13 @@ class SearchState:
             yield self.result.machines.setdefault(int(number), MachineState()), float(bounds[numbers == number].min())
 
     def bound(self, boxes: Boxes) -> BoundedNodes:
-        """Boxes bounded against the best design known.
+        """Bound nodes, update the incumbent, and return the solved relaxations.
 
-        Points that were relaxed for the sake of the boxes read beside them are read again as if alone.
+        All programs of a batch share one structure. A single design may therefore be relaxed in its batch though it would be
+        exact alone; such designs are canonicalized and solved again, alone. Designs whose steps stall are solved again to
+        looser gaps.
+
+        **Raises:** `OutOfTime` if the deadline has passed.
         """
         if self.deadline.over:
             raise OutOfTime
@@ -212,7 +228,10 @@ class SearchState:
         return known
 
     def relaxed(self, boxes: Boxes, known: BoundedNodes) -> np.ndarray:
-        """Where the programmes of boxes put their integers (box, coordinate), the middle where they do not mind."""
+        """Return the relaxed coordinates of nodes (node, coordinate).
+
+        Coordinates that a program does not contain get the geometric middle of their range.
+        """
         relaxed = np.sqrt(boxes.low.astype(float) * boxes.high)
         coordinates, variables = self._integers(known)
         relaxed[:, coordinates] = np.exp(known.answers.y[:, variables])
@@ -222,8 +241,10 @@ class SearchState:
         return relaxed
 
     def slopes(self, known: BoundedNodes) -> np.ndarray:
-        """How fast bounds rise along coordinates (box, coordinate), those in pieces along what they are pieces of: 0 along those
-        that their programmes do not hold.
+        """Return how fast the bounds of nodes rise along each coordinate (node, coordinate), log per log.
+
+        A coordinate that numbers the segments of a continuous variable has the slope of that variable. The slope is 0 for
+        coordinates that the program does not contain.
         """
         slopes = np.zeros((len(known.lower), len(self.lattice.names)))
         coordinates, variables = self._integers(known)
@@ -233,19 +254,26 @@ class SearchState:
         return slopes
 
     def _integers(self, known: BoundedNodes) -> tuple[list[int], list[int]]:
-        """Coordinates of the lattice that the programmes hold, and their variables there."""
+        """Return the lattice coordinates that the programs contain, and the columns of their variables."""
         at = self.lattice.at
         held = [(at[name], column) for column, name in enumerate(known.programme.names) if name in at]
         return [coordinate for coordinate, _ in held], [column for _, column in held]
 
     def _pieces(self, known: BoundedNodes) -> list[tuple[RangePiece, int, int]]:
-        """Pieces of what the programmes hold, their coordinates, and the variables there."""
+        """Return range segments of variables that the programs contain, with their coordinates and the columns of the
+        variables.
+        """
         names, at = known.programme.names, self.lattice.at
         held = [each for each in self.lattice.pieces if each.variable in names]
         return [(each, at[each.name], names.index(each.variable)) for each in held]
 
     def _keep_best(self, boxes: Boxes, known: BoundedNodes, alone: bool = False) -> None:
-        """The best integer design among boxes is kept. **Arguments:** `alone`: whether points are read as if alone."""
+        """Make the best integer design of some nodes the incumbent, if it improves on it.
+
+        Designs whose convex program is relaxed count only after evaluation by the exact model.
+
+        **Arguments:** `alone`: whether each design was canonicalized alone, so that its program is as tight as possible.
+        """
         programme, answers, lower = known.programme, known.answers, known.lower
         good = boxes.points & (answers.status == SolveStatus.solved) & np.isfinite(lower)
         values, relaxed = answers.objective + programme.constant, programme.inexact()
@@ -267,10 +295,12 @@ class SearchState:
                 self.incumbent.value = min(self.incumbent.value, value)
 
     def tightened(self, queue: OpenNodes) -> tuple[Boxes, np.ndarray]:
-        """Boxes without what their tangents put beyond the cutoff, and the numbers of those of which something is left.
+        """Remove the parts of nodes that their tangents place above the cutoff (bound tightening).
 
-        A tangent that bounds a box by `lower` and rises by `slope` along a coordinate passes the cutoff after
-        `(cutoff - lower) / slope`, in logarithms.
+        A tangent that bounds a node by `lower` and rises by `slope` along a coordinate passes the cutoff after `(cutoff -
+        lower) / slope`, in logarithms.
+
+        **Returns:** the tightened nodes that are not empty, and their row numbers in `queue`.
         """
         boxes, slopes = queue.boxes, queue.slopes
         room = (self.cutoff - queue.lower)[:, None]
@@ -291,37 +321,46 @@ class SearchState:
         return boxes, np.arange(len(boxes))
 
     def fresh(self, boxes: Boxes) -> Boxes:
-        """Those that were not met before."""
+        """Return the nodes that the search has not met before, and remember them."""
         marks = [low.tobytes() + high.tobytes() for low, high in zip(boxes.low, boxes.high, strict=True)]
         new = [i for i, mark in enumerate(marks) if mark not in self.seen and not self.seen.add(mark)]
         return boxes[np.asarray(new, int)]
 
     def split(self, boxes: Boxes) -> BranchedNodes:
-        """Each box in parts along the coordinate that promises most."""
+        """Split each node along the coordinate with the largest expected gain of the bound (pseudo-cost times width)."""
         width = self._width(boxes)
         kinds = [column for column, each in enumerate(self.lattice.coordinates) if each.role is Role.kind]
         rate = self.gains / self.splits
         promise = width * rate
-        for first, then in self.lattice.looked_up_together:  # worth what the first was, once that is a point
+        for first, then in self.lattice.looked_up_together:  # `then` inherits the gain of `first` once that is fixed
             follows = np.maximum(promise[:, then], width[:, then] * rate[first])
             promise[:, then] = np.where(width[:, first] == 0, follows, promise[:, then])
         declared = np.array([self.lattice.coordinates[column].pseudo_cost for column in kinds])
-        promise[:, kinds] = np.where(width[:, kinds] > 0, declared, 0.0)  # not learned: see the lattice
+        promise[:, kinds] = np.where(width[:, kinds] > 0, declared, 0.0)  # declared, not learned: see the lattice
         columns = promise.argmax(axis=1)
         pieces, parents = self.lattice.split(boxes, columns, self.tree.parts)
         return BranchedNodes(boxes, columns, pieces, parents)
 
     def _width(self, boxes: Boxes) -> np.ndarray:
-        """How far boxes leave coordinates open (box, coordinate), a logarithm: the ratio of their ends, or the number of their
-        values where bounds say little until one is a point.
+        """Return the log width of each coordinate in nodes (node, coordinate).
+
+        The width is the log ratio of the ends. For `stepped` coordinates, whose bounds say little until they are a point, it is
+        the log number of values.
         """
         stepped = np.array([each.stepped for each in self.lattice.coordinates])
         return np.log(np.where(stepped, boxes.high - boxes.low + 1.0, boxes.high / np.maximum(boxes.low, 1)))
 
     def learn(self, split: BranchedNodes, before: np.ndarray, after: np.ndarray) -> None:
-        """Count what bounds gained where boxes were split. **Arguments:** `before`, `after` of the pieces first."""
+        """Update the pseudo-costs with the gains of the last splits.
+
+        **Arguments:**
+
+        - `split`: the nodes that were split.
+        - `before`: bounds that the children inherited.
+        - `after`: bounds of the new nodes, the children first.
+        """
         count = len(split.pieces)
-        limit = np.minimum(self.cutoff, before[:count] + 1.0)  # what lies beyond the cutoff is no gain
+        limit = np.minimum(self.cutoff, before[:count] + 1.0)  # a gain beyond the cutoff does not count
         gain = np.maximum(np.minimum(after[:count], limit) - before[:count], 0.0)
         pieces = np.maximum(np.bincount(split.parents, minlength=len(split.boxes)), 1)
         gained = np.bincount(split.parents, gain, len(split.boxes)) / pieces
