@@ -1,4 +1,4 @@
-"""A design question as convex programmes: the model's own jaxpr in canonical form, integers in ranges or fixed."""
+"""Canonicalization: a design problem's jaxpr as a convex program in log space, with integers relaxed to ranges or fixed."""
 
 import math
 import operator
@@ -26,17 +26,19 @@ from hwopt.trace.cache import TracedFunction, cached_trace
 from hwopt.trace.scalar_program import ScalarProgram, Symbol
 
 LIFTED = {"junction_k": (250.0, 500.0), "useful_tokens": (1e6, 1e17), "checkpoint_interval_s": (1e-3, 1e9)}
-"""Boxes of what the model finds as roots and is a variable here: wider than any design's."""
+"""Ranges of quantities that the model finds by root search and that are variables of the convex program: wider than any
+design's.
+"""
 
 
 def lifted_boxes(template: Any) -> dict[str, tuple[float, float]]:
-    """Boxes of what is lifted of a question; of two kinds of chips each has its junction temperature."""
+    """Return the ranges of the lifted variables. If prefill has chips of its own, their junction temperature is added."""
     two = len(template.cluster.groups) > 1
     return LIFTED | ({"prefill_junction_k": LIFTED["junction_k"]} if two else {})
 
 
 TOLERANCE = 1e-9
-"""Relative violation up to which what is known of a design holds."""
+"""Relative violation up to which a constant constraint counts as satisfied."""
 
 _GOAL = "objective"
 _LEARNING = "learning"
@@ -44,7 +46,9 @@ _LEARNING = "learning"
 
 @dataclass(frozen=True)
 class _Outputs:
-    """A form's outputs by name: objective, budgets over their limits, margins as logarithms not above 0."""
+    """Outputs of a problem form by name: objective, share of each budget's limit in use, and negated log margins (feasible up
+    to 0).
+    """
 
     form: ProblemForm
     tree: Any  # structure of the template
@@ -63,7 +67,7 @@ class _Outputs:
 
     @property
     def inputs(self) -> tuple[Any, ...]:
-        """What they are functions of."""
+        """Shapes of the inputs: template leaves, variables, lifted variables and budget limits."""
         number: Any = lambda *shape: jax.ShapeDtypeStruct(shape, np.float64)
         values = {name: number() for name, _, _ in self.form.places}
         lifted = Lifted(**{name: number() for name in lifted_boxes(jax.tree.unflatten(self.tree, self.shapes))})
@@ -72,7 +76,7 @@ class _Outputs:
 
 @cache
 def _general(form: ProblemForm, tree: Any, shapes: tuple) -> TracedFunction:
-    """The outputs of a form as scalar operations, of the template's leaves, variables, lifted ones and limits."""
+    """Return the outputs of a form as scalar operations on template leaves, variables, lifted variables and budget limits."""
     outputs = _Outputs(form, tree, shapes)
     return cached_trace(outputs, *outputs.inputs, key=(form, jax.tree.unflatten(tree, shapes)))
 
@@ -81,7 +85,10 @@ def _general(form: ProblemForm, tree: Any, shapes: tuple) -> TracedFunction:
 def _line(
     form: ProblemForm, tree: Any, shapes: tuple, numbers: bytes, varied: tuple[int, ...], learns: bool
 ) -> tuple[ScalarProgram, list[str]]:
-    """The same for one machine, whose leaves are constants but for the numbers at `varied`, and the names of the outputs."""
+    """Return the outputs as scalar operations for one machine, and their names.
+
+    The machine's numbers are constants, except those at `varied`, which are inputs.
+    """
     constants: list[float | None] = list(np.frombuffer(numbers, np.float64))
     for place in varied:
         constants[place] = None
@@ -91,16 +98,17 @@ def _line(
 
 
 _EXPONENTS = {"pow": 1, "dies_made": 3}
-"""Operations that have an exponent, and which argument it is."""
+"""Operations that have an exponent, and the index of that argument."""
 
 _FREE = -1
-"""Mark of what follows from variables."""
+"""Mark of values that depend on variables."""
 
 
 @cache
 def exponent_places(form: ProblemForm, tree: Any, shapes: tuple) -> tuple[int, ...]:
-    """Places of a template's numbers (`flat_numbers`) that the exponent of something free follows from: machines that differ in
-    one of them have programmes of different forms.
+    """Return indices of the template's numbers (`flat_numbers`) that determine the exponent of an expression in variables.
+
+    Machines that differ in one of these numbers have convex programs of different structure.
     """
     line = _general(form, tree, shapes).line
     leaves = sum(math.prod(shape) for shape in shapes)
@@ -116,13 +124,13 @@ def exponent_places(form: ProblemForm, tree: Any, shapes: tuple) -> tuple[int, .
 
 
 def _needed(outputs: Iterable[str], learns: bool) -> list[str]:
-    """Names of outputs; what a model learns only where that is asked for."""
+    """Return the names of the outputs to read; the learning margin only if the problem uses the loss."""
     return [name for name in outputs if learns or name != _LEARNING]
 
 
 @cache
 def _jaxpr(form: ProblemForm, tree: Any, shapes: tuple) -> tuple[core.ClosedJaxpr, list[str]]:
-    """The same as a jaxpr, and the names of all outputs."""
+    """Return the outputs of a form as a jaxpr, and their names."""
     outputs = _Outputs(form, tree, shapes)
     with jax.enable_x64(True):
         jaxpr, returned = jax.make_jaxpr(outputs, return_shape=True)(*outputs.inputs)
@@ -131,13 +139,13 @@ def _jaxpr(form: ProblemForm, tree: Any, shapes: tuple) -> tuple[core.ClosedJaxp
 
 @dataclass(frozen=True)
 class Canonical:
-    """Outputs of the model at nodes: signomials, or numbers where nothing is free."""
+    """Outputs of the model at nodes: signomials, or numbers where no variable is involved."""
 
     algebra: Algebra
     objective: Signomial
     constraints: dict[str, Signomial]
-    holds: np.ndarray  # (node,) or one for all: whether the constraints that are numbers hold
-    implied: dict[str, Signomial]  # constraints that every design of the others meets (`monotone_cuts`)
+    holds: np.ndarray  # (node,) or (1,): whether the constant constraints are satisfied
+    implied: dict[str, Signomial]  # redundant constraints that tighten the relaxation (`monotone_cuts`)
 
     def draft(
         self,
@@ -145,16 +153,25 @@ class Canonical:
         goal: Signomial | None = None,
         rows_of: Callable[[Algebra], ProgramBuilder] = ProgramBuilder,
     ) -> ProgramDraft:
-        """The convex programme, with `extra` constraints (not above 1) and perhaps another `goal`; `rows_of` as of `draft`."""
+        """Return the draft of the convex program.
+
+        **Arguments:**
+
+        - `extra`: additional constraints by label, each at most 1.
+        - `goal`: objective in place of the problem's.
+        - `rows_of`: builder of the rows: a global relaxation, or `Condensation`.
+        """
         return draft(self.algebra, goal or self.objective, self.constraints | dict(extra or {}), rows_of)
 
 
 def free_values(
     problem: Problem, system: System, algebra: Algebra, ends: Ends
 ) -> tuple[dict[str, Signomial], dict[str, Signomial]]:
-    """The problem's variables over ranges of integers, and the constraints (not above 1) that tie the integers together.
+    """Return the problem's variables over ranges of integers, and the constraints (at most 1) that tie the integers together.
 
-    A variable whose box is a point is a number, but for those that `ends` has a box of.
+    A variable whose lower and upper bounds are equal is a constant, unless `ends` has bounds for it.
+
+    **Arguments:** `ends`: bounds by name, in place of the variables' own.
     """
     values, ties = relaxed_system(system, algebra, ends)
     for each in problem.variables:
@@ -179,15 +196,18 @@ def canonicalize(
     varied: Mapping[int, Any] | None = None,
     lifted: Mapping[str, tuple[float, float]] | None = None,
 ) -> Canonical:
-    """The question at some nodes.
+    """Return objective and constraints of a problem at some nodes, as signomials or numbers.
 
-    **Arguments:** `values` of the problem's variables by name, in the algebra's atoms or numbers; `elastic`: name of a budget ->
-    monomial by which its limit may be exceeded; `limits` of the budgets, in place of the problem's; `template`: leaves of the
-    problem's template, one for each node (node, *shape), where they are not the same for all; `varied`: in place of these, single
-    numbers of the template (node,) by their place among all of its leaves' elements; `lifted`: boxes in place of those of
-    `lifted_boxes`.
+    **Arguments:**
 
-    **Raises:** `NotDGP` where the model has no form as a geometric programme.
+    - `values`: the problem's variables by name, as atoms of the algebra or as numbers.
+    - `elastic`: monomial, by budget name, by which the budget's limit may be exceeded.
+    - `limits`: budget limits in place of the problem's.
+    - `template`: leaves of the template, one row for each node (node, *shape), where they differ between nodes.
+    - `varied`: alternative to `template`: single numbers of the template (node,), by their index in `flat_numbers`.
+    - `lifted`: ranges in place of those of `lifted_boxes`.
+
+    **Raises:** `NotDGP` where the model has no form as a geometric program.
     """
     leaves, tree = jax.tree.flatten(problem.template)
     shapes = tuple(np.shape(leaf) for leaf in leaves)
@@ -195,7 +215,7 @@ def canonicalize(
     roots = [
         algebra.variable(name, *box) for name, box in (lifted_boxes(problem.template) | dict(lifted or {})).items()
     ]
-    free = [values[name] for name in sorted(each.name for each in problem.variables)]  # as a dict is flattened
+    free = [values[name] for name in sorted(each.name for each in problem.variables)]  # jax's order of dict entries
     numbers = [number(each) for each in limits or [budget.limit for budget in problem.budgets]]
     arguments = [_argument(each) for each in (*free, *roots, *numbers)]
     learns = any(each.name == "loss" for each in (problem.objective, *(b.metric for b in problem.budgets)))
@@ -230,12 +250,12 @@ def canonicalize(
 
 
 def flat_numbers(template: Any) -> np.ndarray:
-    """All numbers of a template, leaf after leaf (number,)."""
+    """Return all numbers of a template as one array (number,), leaf after leaf."""
     return np.concatenate([np.asarray(leaf, np.float64).ravel() for leaf in jax.tree.leaves(template)])
 
 
 def _argument(value: Signomial) -> Signomial | np.ndarray:
-    """An argument of the reader: numbers as known ones."""
+    """Return an argument of the reader: constants as arrays."""
     return value if value.constant is None else value.constant
 
 
@@ -244,7 +264,10 @@ def _as_array(value: Signomial | np.ndarray) -> np.ndarray:
 
 
 def _share(value: Any, algebra: Algebra, is_share: bool) -> Signomial:
-    """What must not exceed 1. **Arguments:** `is_share`: whether it is that already, not its logarithm."""
+    """Return a constraint's left-hand side, which must not exceed 1.
+
+    **Arguments:** `is_share`: whether `value` is that already, and not its logarithm.
+    """
     if is_number(value):
         return number(value if is_share else np.exp(value))
     return value if is_share and isinstance(value, Signomial) else ratio(value, algebra)

@@ -1,4 +1,4 @@
-"""Programmes of one integer design: of a question as it is, or with numbers of it moved, whole or beside an answer."""
+"""Convex subproblem of one integer design: all integers fixed, optionally with perturbed parameters or in a trust region."""
 
 from __future__ import annotations
 
@@ -24,18 +24,25 @@ from hwopt.solver.options import SEARCH, RefinementOptions, SearchOptions
 from hwopt.solver.search.canonicalize import canonicalize, free_values, lifted_boxes
 
 Place: TypeAlias = tuple[int, int]
-"""An input: which leaf of the problem's template, and which element of it."""
+"""An input of the model: index of a leaf of the problem's template, and index of an element in that leaf."""
 
 Near: TypeAlias = Mapping[str, tuple[float, float]]
-"""Boxes beside an answer, SI, by name of what its programmes decide."""
+"""Trust region around a solution: lower and upper bound of each variable of the convex program by name, SI units."""
 
 
 class NoDerivative(UserError):
-    """The optimum is no solved convex programme, so that its derivatives are not known."""
+    """Raised where an optimum has no derivatives, because no convex program was solved there."""
 
 
 def perturbed_templates(problem: Problem, places: Sequence[Place], factors: np.ndarray) -> list[np.ndarray]:
-    """Leaves (node, *shape): the template itself, then for each place and factor the template with that element moved."""
+    """Return leaves (node, *shape): first the template itself, then one copy for each place and factor with that element
+    multiplied.
+
+    **Arguments:**
+
+    - `places`: elements to perturb.
+    - `factors`: factors on each of them (place, factor).
+    """
     leaves = [np.asarray(leaf, np.float64)[None] for leaf in jax.tree.leaves(problem.template)]
     nodes = 1 + factors.size
     for i, (leaf, element) in enumerate(places):
@@ -54,12 +61,18 @@ def fixed_integer_program(
     rows_of: Callable[[Algebra], ProgramBuilder] = ProgramBuilder,
     options: SearchOptions = SEARCH,
 ) -> tuple[ConvexProgram, np.ndarray]:
-    """The programme of one integer design at each of the templates, and where the constraints that are numbers hold.
+    """Return the convex program of one integer design at each template, and whether its constant constraints are satisfied
+    (node,).
 
-    **Arguments:** `near`: boxes of variables inside the question's; `rows_of`: `Condensation` of the programmes that touch the
-    model in the middle of these boxes, in place of those that bound it.
+    **Arguments:**
 
-    **Raises:** `NoDerivative` where the model cannot be read.
+    - `point`: the integer design.
+    - `template`: leaves of the templates (node, *shape).
+    - `near`: bounds of variables, inside the problem's own.
+    - `rows_of`: by default, rows that bound the model globally. `Condensation` makes rows that match its values and slopes at
+      the middle of `near`.
+
+    **Raises:** `NoDerivative` where the model cannot be canonicalized; `UserError` where `point` is not in the lattice.
     """
     nodes = max(len(leaf) for leaf in template)
     lattice, algebra = lattice_of(problem), Algebra(options=options.reformulation)
@@ -81,11 +94,14 @@ def fixed_integer_program(
 def boxes_around(
     problem: Problem, point: np.ndarray, start: Mapping[str, float], options: SearchOptions = SEARCH
 ) -> Near:
-    """Narrow boxes around the optimum of one integer design beside `start`, values of its continuous variables, SI.
+    """Return a narrow trust region around the optimum of one integer design, found by sequential convex programming.
 
-    Programmes that touch the model are solved one after the other, each beside what the last one found, until that stays.
+    Each condensed program matches the model's values and slopes at the last solution; the iteration ends when the solution
+    settles.
 
-    **Raises:** `NoDerivative` where they do not settle, or no design is there.
+    **Arguments:** `start`: continuous variables of the first iterate, SI units.
+
+    **Raises:** `NoDerivative` where the iteration does not converge or a program has no solution.
     """
     own = options.refinement
     template = perturbed_templates(problem, (), np.zeros((0, 2)))
@@ -94,11 +110,11 @@ def boxes_around(
     middle = {name: start[name] for name in free}
     roots = lifted_boxes(problem.template)
     ends = {name: (each.lower, each.upper) for name, each in free.items()} | roots
-    for width in (own.root_width, own.widest):  # a start may hold less than the question asks
+    for width in (own.root_width, own.widest):  # a start may miss a constraint, so that the narrow range is infeasible
         around = {name: _around(value, width, ends[name], own) for name, value in middle.items()}
         bound, _ = fixed_integer_program(problem, point, template, around, options=options)
         first = solve_accurately(bound, options)
-        if first.status[0] == SolveStatus.solved:  # roots of the model there
+        if first.status[0] == SolveStatus.solved:  # with consistent roots of the model
             solved = zip(bound.names, first.y[0], strict=True)
             middle |= {name: math.exp(y) for name, y in solved if name in (roots if width == own.root_width else ends)}
             break
@@ -122,7 +138,7 @@ def boxes_around(
 
 
 def solve_accurately(programme: ConvexProgram, options: SearchOptions = SEARCH) -> BatchResult:
-    """The programme of the first node, solved to the first of the gaps that its steps reach."""
+    """Solve the program of the first node to the smallest gap of the options that can be reached."""
     numbers = programme.numbers.take([0])
     for tolerance in options.refinement.gaps:
         answers = solve(programme.structure, numbers, tolerance=tolerance, options=options.interior_point)
@@ -134,9 +150,11 @@ def solve_accurately(programme: ConvexProgram, options: SearchOptions = SEARCH) 
 def optimum_near(
     problem: Problem, point: np.ndarray, start: Mapping[str, float], options: SearchOptions = SEARCH
 ) -> tuple[float, dict[str, float]]:
-    """The objective at the optimum of one integer design beside `start`, SI, and what it decides there.
+    """Return the objective at the optimum of one integer design, and the values of its continuous variables, SI units.
 
-    **Raises:** `NoDerivative` as `boxes_around`.
+    The optimum is the local one that sequential convex programming reaches from `start`.
+
+    **Raises:** `NoDerivative`; see `boxes_around`.
     """
     near = boxes_around(problem, point, start, options)
     programme, _ = fixed_integer_program(
@@ -148,9 +166,9 @@ def optimum_near(
 
 
 def _around(value: float, width: float, ends: tuple[float, float], options: RefinementOptions) -> tuple[float, float]:
-    """A box around a value, cut where its variable ends: evenly, so that the value stays its middle."""
+    """Return a range around a value, symmetric in log space and inside the variable's bounds."""
     room = min(math.log(ends[1] / value), math.log(value / ends[0]))
-    if room < options.settled:  # at an end of its variable's box, where it may only go one way
+    if room < options.settled:  # at a bound of its variable, where it can move one way only
         return max(value * math.exp(-width), ends[0]), min(value * math.exp(width), ends[1])
     width = min(width, room)
     return value * math.exp(-width), value * math.exp(width)

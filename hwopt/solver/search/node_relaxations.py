@@ -1,4 +1,4 @@
-"""Convex programmes of a question's boxes: read once, and recorded for all boxes and limits of budgets that follow."""
+"""Convex relaxations of a problem's nodes: traced once, then replayed for other nodes and other budget limits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ from hwopt.solver.search.canonicalize import canonicalize, free_values
 
 @dataclass(frozen=True)
 class ElasticProblem:
-    """What is minimised in place of the objective: the factor by which some `budgets`, by name, are exceeded, `most` at most."""
+    """Elastic objective: the factor, at most `most`, by which the limits of the named `budgets` are exceeded.
+
+    The search minimizes it in place of the problem's objective, to find the smallest relaxation that makes a problem feasible.
+    """
 
     budgets: tuple[str, ...]
     most: float
@@ -34,32 +37,41 @@ class ElasticProblem:
 
 
 CHOICE = "choice"
-"""Coordinate of a lattice that counts machines from 1: several that differ in numbers alone."""
+"""Coordinate that numbers the machines of a lattice from 1, where a search covers several machines that differ in numbers only.
+"""
 
 
 @dataclass(frozen=True)
 class MachineRelaxations:
-    """Several machines of one question, as a lattice with the coordinate `CHOICE` tells them apart.
+    """Machines that one lattice covers, distinguished by the coordinate `CHOICE`.
 
-    **Arguments:** `places` of numbers in which they differ, among all of the template's (`flat_numbers`), ascending; `table` of
-    these (machine, place).
+    **Arguments:**
+
+    - `places`: indices, ascending, of the template's numbers (`flat_numbers`) in which the machines differ.
+    - `table`: these numbers for each machine (machine, place).
     """
 
     places: tuple[int, ...]
     table: np.ndarray
 
     def at(self, ends: Ends) -> dict[int, np.ndarray]:
-        """The numbers of the machine of each box (box,), by place."""
+        """Return the numbers of each node's machine (node,), by index in the template."""
         rows = self.table[np.asarray(ends[CHOICE][0]).astype(int) - 1]
         return dict(zip(self.places, rows.T, strict=True))
 
 
 @dataclass
 class NodeRelaxations:
-    """The programmes of one question, perhaps on several `machines`.
+    """Convex relaxations of one problem's nodes, perhaps for several `machines`.
 
-    **Arguments:** `boxed`: continuous variables whose boxes are read anew for each question that uses these recordings; `tilt`:
-    exponents by variable: what is minimised is the objective over these powers of them; `options` of the search.
+    **Arguments:**
+
+    - `problem`, `lattice`: the problem and its lattice of integer designs.
+    - `elastic`: objective in place of the problem's, if it is relaxed.
+    - `machines`: the machines that the lattice distinguishes, if there are several.
+    - `boxed`: continuous variables whose bounds are inputs of the cached traces, so that problems with other bounds share them.
+    - `tilt`: exponents by variable. The minimized function is the objective divided by these powers.
+    - `options`: options of the search.
     """
 
     problem: Problem
@@ -69,28 +81,28 @@ class NodeRelaxations:
     boxed: tuple[str, ...] = ()
     tilt: Mapping[str, float] = field(default_factory=dict)
     options: SearchOptions = SEARCH
-    recordings: list[_CachedTrace] = field(default_factory=list)  # of boxes and of points
-    forms: list[_CachedTrace] = field(default_factory=list)  # of points read alone
+    recordings: list[_CachedTrace] = field(default_factory=list)  # traces of nodes and of designs
+    forms: list[_CachedTrace] = field(default_factory=list)  # traces of designs canonicalized alone
     unrecordable: set[bool] = field(
         default_factory=set
-    )  # holds False where boxes are read each time: too long to record
+    )  # contains False where nodes are canonicalized each time: too long to trace
 
     def with_limits(self, problem: Problem) -> NodeRelaxations:
-        """Those of the same question with other limits of its budgets; both use what either has read."""
+        """Return relaxations of the same problem with other budget limits. Both share all cached traces."""
         return replace(self, problem=problem)
 
     def within(self, problem: Problem, lattice: System) -> NodeRelaxations:
-        """Those of the same question with narrower boxes of integers and of variables that are `boxed`; both use what either has
-        read.
+        """Return relaxations of the same problem with narrower ranges of integers and of `boxed` variables. Both share all
+        cached traces.
         """
         return replace(self, problem=problem, lattice=lattice)
 
     def tilted(self, tilt: Mapping[str, float]) -> NodeRelaxations:
-        """Those of the same question whose objective is divided by powers of variables."""
+        """Return relaxations of the same problem with the objective divided by powers of variables."""
         return replace(self, tilt=tilt, recordings=[], forms=[])
 
     def _ends(self, boxes: Boxes) -> Ends:
-        """Both ends of all that boxes decide, and of variables that are boxed."""
+        """Return lower and upper bounds (node,), by name, of all quantities that nodes decide and of `boxed` variables."""
         ends, count = quantity_ranges(self.lattice, boxes), len(boxes)
         return ends | {
             each.name: (np.full(count, each.lower), np.full(count, each.upper))
@@ -99,7 +111,7 @@ class NodeRelaxations:
         }
 
     def of(self, boxes: Boxes) -> tuple[ConvexProgram, np.ndarray]:
-        """The programmes of boxes, and where the constraints that are numbers hold (box,)."""
+        """Return the convex programs of nodes, and whether each node's constant constraints are satisfied (node,)."""
         ends = self._ends(boxes)
         points = bool(boxes.points.all())
         if len(boxes) == 1:
@@ -122,10 +134,13 @@ class NodeRelaxations:
         return self._read(ends, len(boxes))
 
     def alone(self, points: Boxes) -> Iterator[tuple[np.ndarray, ConvexProgram, np.ndarray]]:
-        """The programmes of points as each is read alone, in groups of one form: numbers of the points, and as `of`."""
+        """Yield the programs of single designs as each is canonicalized alone, in groups that share a structure.
+
+        Yields row numbers of the designs, their programs, and whether their constant constraints are satisfied.
+        """
         left, tried = np.arange(len(points)), 0
         while len(left):
-            if tried == len(self.forms):  # none of them is the first one's
+            if tried == len(self.forms):  # no cached trace covers the first design
                 recorded = self._recorded(points[left[:1]], True) if tried < self.options.replay.point_forms else None
                 ends = self._ends(points[left[:1]])
                 if recorded is None or recorded.programmes(self._inputs(ends)) is None:
@@ -140,7 +155,7 @@ class NodeRelaxations:
                 left = left[~known]
 
     def _inputs(self, ends: Ends) -> np.ndarray:
-        """What recordings begin with (input, box): both ends of all quantities, and the limits."""
+        """Return the inputs of cached traces (input, node): bounds of quantities, budget limits, numbers of machines."""
         numbers = [end for both in ends.values() for end in both]
         limits = (np.full_like(numbers[0], each.limit) for each in self.problem.budgets)
         return np.stack([*numbers, *limits, *self._varied(ends).values()])
@@ -165,7 +180,9 @@ class NodeRelaxations:
         return draft.programme(count), np.broadcast_to(holds, (count,))
 
     def _recorded(self, boxes: Boxes, points: bool) -> _CachedTrace | None:
-        """A reading of points, or of boxes beside those that hold all there are; None where it cannot be done again."""
+        """Trace the canonicalization of designs, or of nodes together with those of `_narrowing`; None where it cannot be
+        replayed.
+        """
         every = boxes if points else joined_boxes([boxes, *_narrowing(self.lattice, self.options.replay.trails)])
         tape = Tape(len(every), self.options.reformulation.most_operations)
         known = self._ends(every)
@@ -176,12 +193,12 @@ class NodeRelaxations:
             draft, holds = self._draft(ends, limits, varied)
             nodes = draft.nodes
             recording = Replay(tape, [*nodes, holds])
-            without_tape = draft.with_nodes(np.zeros((len(nodes), 1)))  # which takes gigabytes
+            without_tape = draft.with_nodes(np.zeros((len(nodes), 1)))  # the tape takes gigabytes
             return _CachedTrace(without_tape, recording, points)
         except NotRecordable:
-            if not points:  # points are short: another batch may have a form that can be done again
+            if not points:  # traces of designs are short: that of another batch may be replayable
                 self.unrecordable.add(points)
-        except NotDGP:  # said where it is read
+        except NotDGP:  # reported by the canonicalization without a trace
             pass
         finally:
             tape.forget()
@@ -189,9 +206,12 @@ class NodeRelaxations:
 
 
 def _narrowing(lattice: System, trails: int = SEARCH.replay.trails) -> list[Boxes]:
-    """Boxes that hold all others, and boxes within them down to points, halved where they are widest and followed at random.
+    """Return nodes for tracing: the first nodes of a search, and random descents from these to single designs.
 
-    What is open in a wide box is decided in narrow ones: a reading of both has a form for each.
+    Each descent halves the widest coordinate and follows one half at random. Conditions that are undecided in a wide node are
+    decided in narrow ones; a trace over both has a form that covers each.
+
+    **Arguments:** `trails`: number of descents.
     """
     rng = np.random.default_rng(0)
     boxes = lattice.initial_boxes()
@@ -208,19 +228,21 @@ def _narrowing(lattice: System, trails: int = SEARCH.replay.trails) -> list[Boxe
 
 @dataclass(frozen=True)
 class _CachedTrace:
-    """A reading that can be done again for other boxes and limits."""
+    """Traced canonicalization that can be replayed for other nodes and budget limits."""
 
     draft: ProgramDraft
     recording: Replay
     points: bool
 
     def programmes(self, inputs: np.ndarray) -> tuple[ConvexProgram, np.ndarray] | None:
-        """The programmes of other boxes (input, box); None where they need a reading of their own."""
+        """Return the programs of other nodes (input, node); None if any of these needs a trace of its own."""
         values, known = self.recording.run(inputs, whole=True)
         return self._filled(values) if known.all() else None
 
     def some(self, inputs: np.ndarray) -> tuple[np.ndarray, ConvexProgram, np.ndarray]:
-        """Which of other boxes (input, box) need no reading of their own, (box,), and the programmes of these."""
+        """Return which of other nodes (input, node) the trace covers (node,), the programs of these, and whether their constant
+        constraints are satisfied.
+        """
         values, known = self.recording.run(inputs)
         programme, holds = self._filled(values[:, known])
         return known, programme, holds

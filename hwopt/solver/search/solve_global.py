@@ -1,4 +1,4 @@
-"""The certified answer: the best integer design of a question, with its bound."""
+"""Global optimization of one problem: the best integer design, with a certificate of optimality."""
 
 import math
 from collections.abc import Sequence
@@ -30,10 +30,10 @@ from hwopt.solver.search.search_tree import SearchResult
 from hwopt.solver.solution import Certificate, Outcome, Solution, build_solution
 
 AGREES = 1e-5
-"""Relative difference between the programme's objective and the exact model's beyond which something was misread."""
+"""Relative difference between the objectives of convex program and exact model above which they are taken to disagree."""
 
 NEAR = 0.01
-"""Room below a limit on a percentile, as a logarithm, within which it is said to bind: integers leave some."""
+"""Slack of a limit on a percentile, log units, below which the limit is reported as binding. Integers leave some slack."""
 
 
 def solve_global(
@@ -47,15 +47,20 @@ def solve_global(
     like: NodeRelaxations | None = None,
     options: SearchOptions = SEARCH,
 ) -> Solution:
-    """Solve a question over its whole lattice of designs.
+    """Solve a problem globally, over its whole lattice of integer designs.
 
-    **Arguments:** `deadline` by which the best so far is returned with an honest gap, whatever is under way; `designs`: points
-    of the lattice to start from; `explain`: say what would make an infeasible question feasible, which takes longer than to
-    prove it so; `most_boxes` bounded, at which the search stops: 0 for the best of `designs` alone; `like`: programmes of the
-    same question with other limits of its budgets, whose readings and options are used again;
-    `options` of the search.
+    **Arguments:**
 
-    **Returns:** a `Solution`, whose certificate says what is proved.
+    - `deadline`: time at which the incumbent is returned with its proved gap, wherever the search is.
+    - `progress`: whether to show a progress bar.
+    - `designs`: points of the lattice to start from.
+    - `explain`: whether to search for the smallest relaxation of the budgets if the problem is infeasible. It takes longer than
+      the proof of infeasibility.
+    - `most_boxes`: number of bounded nodes at which the search stops. With 0, only `designs` are solved.
+    - `like`: node relaxations of the same problem with other budget limits, whose traces and options are reused.
+    - `options`: options of the search.
+
+    **Returns:** a `Solution`, whose certificate states what is proved.
     """
     deadline, options = deadline or Deadline(), options if like is None else like.options
     question = SearchProblem(
@@ -65,7 +70,7 @@ def solve_global(
     def work() -> Solution | None:
         with jax.enable_x64(True), tqdm(total=1.0, desc="optimize", disable=not progress, leave=False) as bar:
             if not deadline.endless:
-                _ = question.covered  # counting takes a second or two, which nobody has once the time is over
+                _ = question.covered  # counted now: it takes a second or two, which is not left after the deadline
             search(
                 question.programmes, deadline=deadline, progress=lambda now: _show(bar, now), designs=designs,
                 result=question.result, most_boxes=most_boxes, exact=[question.model],
@@ -84,8 +89,16 @@ def solve_global(
 
 @dataclass(frozen=True)
 class SearchProblem:
-    """A question under search. **Arguments:** `among`: the choices that its designs were the best of, in words; `like`: programmes
-    of one that differs in limits alone.
+    """A problem under search.
+
+    **Arguments:**
+
+    - `problem`, `lattice`, `model`: the problem, its integer designs and its exact model.
+    - `deadline`: time at which the search stops.
+    - `result`: incumbent and bounds, updated in place.
+    - `among`: text that names the combinations of choices that the answer was selected from.
+    - `like`: node relaxations of a problem that differs in budget limits only.
+    - `options`: options of the search.
     """
 
     problem: Problem
@@ -102,25 +115,25 @@ class SearchProblem:
 
     @cached_property
     def programmes(self) -> NodeRelaxations:
-        """Those of its boxes."""
+        """Node relaxations of the problem."""
         if self.like is not None:
             return self.like.with_limits(self.problem)
         return NodeRelaxations(self.problem, self.lattice, options=self.options)
 
     @cached_property
     def covered(self) -> str:
-        """What the lattice holds, in words."""
+        """Size and scope of the search space, in words."""
         effort = self.options.tree.counting_effort
         return f"{self.among}{count(self.lattice.without_pieces(), effort)} integer designs ({scope_of(self.problem)})"
 
 
 def design_values(solution: Solution) -> dict[str, float]:
-    """Variables of an answer, SI."""
+    """Return the variables of a solution by name, SI units."""
     return {each.name: float(each.place.get(solution.built)) for each in solution.problem.variables}
 
 
 def solve_leaf(programmes: NodeRelaxations, point: np.ndarray) -> tuple[ConvexProgram, BatchResult]:
-    """The programme of one integer design, solved sharply."""
+    """Solve the convex program of one integer design to high accuracy."""
     for tolerance in programmes.options.tree.answer_gaps:
         known = bound_nodes(programmes, Boxes.of_points(point[None]), tolerance=tolerance)
         if known.answers.status[0] == SolveStatus.solved:
@@ -135,13 +148,13 @@ def _show(bar: tqdm, now: SearchResult) -> None:
 
 @dataclass(frozen=True)
 class BestDesign:
-    """The best design of a lattice point, by its programme and by the exact model."""
+    """Best design of a lattice point, according to its convex program and to the exact model."""
 
     y: np.ndarray
     exact: ExactValues
     multipliers: np.ndarray  # of the budgets
     kkt_residual: float
-    objective: float  # by the programme, logarithmic
+    objective: float  # log objective of the convex program
 
     @property
     def violation(self) -> float:
@@ -155,20 +168,21 @@ class BestDesign:
 
 
 def log_values(problem: Problem, values: dict[str, float]) -> np.ndarray:
-    """Logarithms of the problem's variables, those that nothing depends on at their lower ends."""
+    """Return the logarithms of the problem's variables; a variable without a value gets its lower bound."""
     return logarithms([values.get(each.name, each.lower) for each in problem.variables])
 
 
 def best_design(question: SearchProblem, problem: Problem, point: np.ndarray) -> BestDesign:
-    """The design at a point of the lattice: where its programme is relaxed, as the search kept it.
+    """Return the best design of a lattice point. If its convex program is relaxed, it is the incumbent that the search
+    recorded.
 
-    **Arguments:** `problem`: the question, or one with other limits.
+    **Arguments:** `problem`: the problem, or the same with other budget limits.
     """
     programme, answers = solve_leaf(question.programmes.with_limits(problem), point)
     objective = float(answers.objective[0] + programme.constant[0])
     solved = {name: math.exp(y) for name, y in zip(programme.names, answers.y[0], strict=True) if name}
     result = question.result
-    if programme.inexact().any() and problem is question.problem and result.design:  # the exact model held at that one
+    if programme.inexact().any() and problem is question.problem and result.design:  # which the exact model accepts
         objective, solved = result.value, result.design
     y = log_values(problem, solved | question.lattice.design(point))
     residual = certificate.kkt_residual(programme.structure, programme.numbers, answers.y, answers.multipliers)
@@ -183,8 +197,9 @@ def best_design(question: SearchProblem, problem: Problem, point: np.ndarray) ->
 
 
 def _multipliers(problem: Problem, programme: ConvexProgram, answers: BatchResult, exact: ExactValues) -> np.ndarray:
-    """Of the budgets, with the plan of the design. Not a number of a percentile that is near its limit: programmes know it by its
-    range, not by how it moves.
+    """Return the multipliers of the budgets, with the plan fixed.
+
+    A limit on a percentile that nearly binds gets NaN: the convex program knows only the percentile's range, not its slope.
     """
     known = np.array([sum(answers.multipliers[0, programme.group(b.name)]) for b in problem.budgets], float)
     near = [b.metric.name in PERCENTILES and exact.constraints[i] > -NEAR for i, b in enumerate(problem.budgets)]
@@ -192,7 +207,10 @@ def _multipliers(problem: Problem, programme: ConvexProgram, answers: BatchResul
 
 
 def certified_solution(question: SearchProblem, best: BestDesign) -> Solution:
-    """The best design with its proof: the exact model satisfies every constraint, and agrees with what was bounded."""
+    """Return a design as a solution with its certificate.
+
+    A bound is certified only if the exact model satisfies every constraint and agrees with the convex program that was bounded.
+    """
     result, objective = question.result, float(best.exact.objective)
     agrees = abs(objective - best.objective) <= AGREES
     bound = min(result.proved_bound, objective)
@@ -218,9 +236,9 @@ def certified_solution(question: SearchProblem, best: BestDesign) -> Solution:
 
 
 def stopped_solution(question: SearchProblem) -> Solution:
-    """What the search had when its time was over: no programme is solved any more."""
+    """Return what the search had found at its deadline. No further convex program is solved."""
     result = question.result
-    if result.point is None and result.complete:  # what would make one feasible was not known in time
+    if result.point is None and result.complete:  # no time was left to search for a relaxation
         return infeasible_solution(question, explain=False)
     best = heuristic_solution(question)
     if best.violation > FEASIBILITY_TOLERANCE:
@@ -229,7 +247,9 @@ def stopped_solution(question: SearchProblem) -> Solution:
 
 
 def heuristic_solution(question: SearchProblem) -> BestDesign:
-    """Return the incumbent of a stopped search or of a last look; without one, the least violated of some designs."""
+    """Return the incumbent of a stopped search or of a last heuristic run; without one, the least violated of some sampled
+    designs.
+    """
     found = final_heuristic(question.programmes, question.result)
     if found.point is None:
         return _nearest(question)
@@ -238,25 +258,39 @@ def heuristic_solution(question: SearchProblem) -> BestDesign:
 
 
 def _unpriced(question: SearchProblem, best: BestDesign) -> Solution:
-    """A design that no programme of its own was solved for."""
+    """Return a design as a solution without shadow prices, because its own convex program was not solved."""
     return certified_solution(question, replace(best, multipliers=np.full(len(question.problem.budgets), math.nan)))
 
 
 def _nearest(question: SearchProblem) -> BestDesign:
-    """The least violated of some designs."""
+    """Return the least violated of some sampled designs."""
     y, exact = sampled_start(question.problem, question.model, question.options.local)
     return BestDesign(y, exact, np.zeros(len(question.problem.budgets)), math.nan, float(exact.objective))
 
 
 def _unmet(question: SearchProblem, best: BestDesign, proved: bool, text: str, shown: str = "") -> Solution:
-    """The answer where no design satisfies the budgets. **Arguments:** `best`: the design `shown`, with what it violates."""
+    """Return a solution that reports infeasibility.
+
+    **Arguments:**
+
+    - `best`: the design to show, with its violations.
+    - `proved`: whether infeasibility is proved.
+    - `text`: explanation for the user.
+    - `shown`: addition to the certificate's scope, which says which design is shown.
+    """
     verdict = "infeasible, proved, over" if proved else "no design found, unproved, over"
     proof = Certificate(best.kkt_residual, best.violation, f"{verdict} {question.covered}{shown}")
     return best.solution(question, proof, Outcome.infeasible if proved else Outcome.not_found, text)
 
 
 def infeasible_solution(question: SearchProblem, explain: bool) -> Solution:
-    """No design satisfies the budgets: the smallest relaxations that would make one do, and the design of the common one."""
+    """Return the solution of an infeasible problem, with the smallest relaxations of the budgets that would make it feasible.
+
+    It shows the best design with all budgets relaxed by the same factor. If the search did not end and its last heuristic run
+    finds a feasible design, that one is returned instead.
+
+    **Arguments:** `explain`: whether to search for these relaxations.
+    """
     problem, result = question.problem, question.result
     names = [budget.name for budget in problem.budgets]
     if not result.complete and (best := heuristic_solution(question)).violation <= FEASIBILITY_TOLERANCE:
@@ -282,7 +316,7 @@ def infeasible_solution(question: SearchProblem, explain: bool) -> Solution:
     )
     alone = _alone(question, names)
     text += f"; so does one alone: {'; or '.join(alone)}." if alone else "; none alone does." if len(names) > 1 else "."
-    # The best design under budgets relaxed by that much, and a little more, which an interior point needs.
+    # Budgets are relaxed by a little more than that, because an interior-point method needs an interior.
     factor = math.exp(common.value) * (1.0 + question.options.elastic.gap)
     best = best_design(question, problem.relaxed([factor] * len(names)), common.point)
     shown = f"; {result.boxes:,} convex programmes bounded; shown: the best with all budgets relaxed"
@@ -290,7 +324,7 @@ def infeasible_solution(question: SearchProblem, explain: bool) -> Solution:
 
 
 def _alone(question: SearchProblem, names: list[str]) -> list[str]:
-    """What each budget alone would have to give, in words."""
+    """Return, in words, the relaxation of each budget that alone would make the problem feasible."""
     budgets = question.problem.budgets if len(names) > 1 else ()
     relaxations = [(budget, _minimal_relaxation(question, [budget.name])) for budget in budgets]
     return [
@@ -299,7 +333,7 @@ def _alone(question: SearchProblem, names: list[str]) -> list[str]:
 
 
 def _minimal_relaxation(question: SearchProblem, names: list[str]) -> SearchResult:
-    """The least factor by which some budgets must be exceeded."""
+    """Search for the smallest common factor by which some budgets must be exceeded."""
     options = question.options.elastic
     elastic = ElasticProblem(tuple(names), options.most_factor)
     return search(
@@ -309,7 +343,7 @@ def _minimal_relaxation(question: SearchProblem, names: list[str]) -> SearchResu
 
 
 def _percent(relaxation: SearchResult, question: SearchProblem) -> str:
-    """A relaxation, with what is proved of it."""
+    """Return a relaxation in percent, with its proved lower bound if that is clearly smaller."""
     least = max(0.0, math.expm1(relaxation.proved_bound)) if math.isfinite(relaxation.proved_bound) else 0.0
     most = math.expm1(relaxation.value)
     exactly = most - least <= 2 * question.options.elastic.gap
@@ -317,7 +351,7 @@ def _percent(relaxation: SearchResult, question: SearchProblem) -> str:
 
 
 def _misfits(problem: Problem, nearest: BestDesign) -> str:
-    """What a design breaks besides budgets, by name."""
+    """Return the names of constraints, other than budgets, that a design violates."""
     own = slice(len(problem.budgets), None)
     broken = [
         name
