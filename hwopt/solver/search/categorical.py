@@ -1,4 +1,4 @@
-"""One proof over all choices: the questions that their combinations state, searched together against one best design."""
+"""Global optimization over categorical choices: one search and one certificate for all combinations."""
 
 from __future__ import annotations
 
@@ -33,11 +33,14 @@ from hwopt.solver.search.solve_global import (
 from hwopt.solver.solution import Branch, BranchOutcome, Solution
 
 MOST_BRANCHES = 512
-"""Combinations of choices: a few seconds each where they are not dropped at once."""
+"""Maximum number of combinations of choices. Each takes a few seconds unless its first bound rules it out."""
 
 
 def stated(objective: Any, choices: Mapping[str, Sequence[str]], state: Callable[[Any], Any]) -> list[Branch]:
-    """The combinations of choices, each with the question that `state` makes of it or why there is none."""
+    """Return every combination of choices, with its problem or with the reason why it has none.
+
+    **Arguments:** `state`: function that makes a problem of an objective with the combination's choices set.
+    """
     found = []
     for each in combinations(objective, choices, MOST_BRANCHES):
         try:
@@ -55,11 +58,14 @@ def choice_states(
     *,
     relaxed: bool = False,
 ) -> list[Branch]:
-    """The questions of all combinations of choices.
+    """Return the problems of all combinations of choices.
 
-    **Arguments:** as of `optimize`; `relaxed`: over continuous hardware.
+    **Arguments:**
 
-    **Raises:** `UserError` for a value that no combination takes, though it was named, and for a question that cannot be proved.
+    - `objective`, `choices`, `freeze`, `bounds`: see `optimize`.
+    - `relaxed`: whether hardware is continuous instead of bought in whole units.
+
+    **Raises:** `UserError` for a named value that no combination accepts, and for a problem that has no lattice to search.
     """
 
     def state(asked: Any) -> Problem:
@@ -77,9 +83,13 @@ def choice_states(
 
 @dataclass(frozen=True)
 class ChoiceGroup:
-    """Questions that one search bounds together: of one form and one lattice, their machines told apart by a coordinate.
+    """Problems of one form and one lattice that one search bounds together, distinguished by the coordinate `CHOICE`.
 
-    **Arguments:** `members`: their numbers among all.
+    **Arguments:**
+
+    - `members`: their indices among all problems.
+    - `programmes`: node relaxations that cover all members.
+    - `result`: incumbent and bounds of the search.
     """
 
     members: tuple[int, ...]
@@ -88,7 +98,7 @@ class ChoiceGroup:
 
     @property
     def machines(self) -> list[MachineState]:
-        """What the search knows of each member."""
+        """Incumbent value and bounds of each member."""
         if self.programmes.machines is None:
             result = self.result
             open_bound = math.inf if result.complete else result.open_bound
@@ -97,7 +107,7 @@ class ChoiceGroup:
         return [self.result.machines.get(i, unseen) for i in range(1, len(self.members) + 1)]
 
     def winner(self) -> tuple[int, np.ndarray]:
-        """The member that the best design is of, and the design as a point of its own lattice."""
+        """Return the index of the incumbent's member, and the incumbent as a point of that member's lattice."""
         point = self.result.point
         assert point is not None
         if self.programmes.machines is None:
@@ -107,7 +117,10 @@ class ChoiceGroup:
 
 
 def grouped_choices(problems: Mapping[int, Problem], options: SearchOptions = SEARCH) -> list[ChoiceGroup]:
-    """Questions in groups that differ in numbers of their machines alone. **Arguments:** `problems` by their number."""
+    """Group problems that differ only in numbers of their machines.
+
+    **Arguments:** `problems`: problems by index.
+    """
     groups: dict[Any, list[int]] = {}
     lattices = {i: lattice_of(problem) for i, problem in problems.items()}
     for i, problem in problems.items():
@@ -123,7 +136,14 @@ def grouped_choices(problems: Mapping[int, Problem], options: SearchOptions = SE
 def choice_group(
     members: Sequence[int], problems: Mapping[int, Problem], lattice: System, options: SearchOptions = SEARCH
 ) -> ChoiceGroup:
-    """Questions of one form and one lattice as a group. **Arguments:** `members`: their numbers among `problems`."""
+    """Return problems of one form and one lattice as a group.
+
+    **Arguments:**
+
+    - `members`: indices of the group's problems.
+    - `problems`: all problems by index.
+    - `lattice`: lattice of integer designs that the members share.
+    """
     first = problems[members[0]]
     if len(members) == 1:
         return ChoiceGroup(tuple(members), NodeRelaxations(first, lattice, options=options))
@@ -143,21 +163,25 @@ def certified_choice(
     explain: bool = True,
     options: SearchOptions = SEARCH,
 ) -> Solution:
-    """Solve a question over its lattice and all its choices.
+    """Optimize globally over a lattice of designs and all combinations of choices.
 
-    **Arguments:** `asked` as `choice_states` returns them; else as of `certified`.
+    **Arguments:**
 
-    **Returns:** the best design of all branches, whose certificate covers them all; `choices` of it says what became of each.
+    - `asked`: the combinations, as `choice_states` returns them.
+    - `deadline`, `progress`, `explain`, `options`: see `solve_global`.
+
+    **Returns:** the best design of all combinations, whose certificate covers them all. Its `choices` state the outcome of
+    each.
     """
     deadline = deadline or Deadline()
     problems = {i: each.question for i, each in enumerate(asked) if each.question is not None}
     groups = grouped_choices(problems, options)
-    for group in groups:  # traced once for all members, and before anything is compiled, as `by_deadline` asks
+    for group in groups:  # traced once for all members, before anything is compiled, as `by_deadline` requires
         ExactModel(group.programmes.problem).prepare()
     results = [each.result for each in groups]
 
     def question(groups: Sequence[ChoiceGroup]) -> SearchProblem:
-        """That of the best design, the first as asked where there is none; its bound is that of all."""
+        """Return the problem of the incumbent with the bound of all groups; the first problem if there is no incumbent."""
         best = min(groups, key=lambda each: (each.result.value, each.result.looked))
         at, point = (min(problems), None) if best.result.point is None else best.winner()
         own = {name: getattr(best.result, name) for name in ("value", "design", "looked")}
@@ -190,7 +214,7 @@ def certified_choice(
 
 
 def _looked_at(groups: Sequence[ChoiceGroup], options: SearchOptions) -> Sequence[ChoiceGroup]:
-    """Return the groups; if none has an incumbent, only the most promising ones, after a last look at each."""
+    """Return the groups; if none has an incumbent, only the most promising ones, after a last heuristic run of each."""
     if any(each.result.point is not None for each in groups):
         return groups
     first = sorted(groups, key=lambda each: each.result.proved_bound)[: options.heuristic.last_lattices]
@@ -198,7 +222,7 @@ def _looked_at(groups: Sequence[ChoiceGroup], options: SearchOptions) -> Sequenc
 
 
 def _together(results: Sequence[SearchResult]) -> SearchResult:
-    """Searches as one, without its design: the bound of all."""
+    """Return the bounds and counts of several searches as one result, without a design."""
     total = lambda name: sum(getattr(each, name) for each in results)
     return SearchResult(
         bound=min(each.bound for each in results),
@@ -221,7 +245,7 @@ def _show(bar: tqdm, now: Sequence[SearchResult]) -> None:
 def _fates(
     asked: Sequence[Branch], problems: Mapping[int, Problem], groups: Sequence[ChoiceGroup], solution: Solution
 ) -> tuple[Branch, ...]:
-    """What became of each combination: the best first, what cannot be asked last."""
+    """Return the outcome of each combination: the best first, refused ones last."""
     rows = list(asked)
     for group in groups:
         for i, machine in zip(group.members, group.machines, strict=True):

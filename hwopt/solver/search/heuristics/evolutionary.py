@@ -1,8 +1,8 @@
-"""Evolution: good designs by the exact model alone, long before bounds say where they are.
+"""Evolutionary search: finds good designs with the exact model alone, before bounds show where they are.
 
-A population of integer designs and sizes changes a few numbers at a time, at random, and keeps the best of every choice of roots,
-kinds and schedule: hundreds of designs are judged in the time of one convex programme. Nothing is proved by it: designs that are
-found are solved as points by their programmes, and bounds are held against them.
+Each generation changes a few numbers of a population's designs at random. Selection keeps the best of every family, which is a
+combination of root, categorical and stepped coordinates. Hundreds of designs are evaluated in the time of one convex program.
+The search proves nothing: its best designs are solved as convex programs, and become incumbents of branch and bound.
 """
 
 from __future__ import annotations
@@ -22,18 +22,24 @@ from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.solver.options import SEARCH, HeuristicOptions
 
 Columns = Mapping[str, np.ndarray]
-"""Coordinates and variables of designs by name (design,)."""
+"""Coordinates and variables of designs by name (design,), SI units."""
 
 Judge = Callable[[Columns], tuple[np.ndarray, np.ndarray]]
-"""Objectives of designs (design,) and how much of each limit they use (design, constraint), logarithms."""
+"""Fitness function: log objective of designs (design,), and log use of each limit (design, constraint), feasible up to 0."""
 
 
 @dataclass
 class EvolutionarySearch:
-    """A population under way.
+    """Population of an evolutionary search.
 
-    **Arguments:** `variables` of the problem; `judge` of its designs; `seed` of all that is drawn; `options` of the
-    heuristic.
+    **Arguments:**
+
+    - `lattice`: integer coordinates and their relations.
+    - `variables`: variables of the problem.
+    - `judge`: fitness function.
+    - `seed`: seed of the random generator.
+    - `options`: options of the heuristic.
+    - `weight`: present penalty factor of exceeded limits; 0 for that of the options.
     """
 
     lattice: System
@@ -41,11 +47,11 @@ class EvolutionarySearch:
     judge: Judge
     seed: int = 0
     options: HeuristicOptions = SEARCH.heuristic
-    weight: float = 0.0  # price of exceeded limits by now; 0: as in the options
+    weight: float = 0.0  # present penalty factor of exceeded limits; 0: as in the options
     points: np.ndarray = field(init=False)  # (design, coordinate), the best first
     sizes: np.ndarray = field(init=False)  # (design, continuous variable)
-    merit: np.ndarray = field(init=False)  # (design,) objective and what exceeded limits cost, logarithms
-    excess: np.ndarray = field(init=False)  # (design,) sum of what limits are exceeded by, logarithms
+    merit: np.ndarray = field(init=False)  # (design,) log objective plus penalty of exceeded limits
+    excess: np.ndarray = field(init=False)  # (design,) sum of log violations
     generations: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -57,18 +63,18 @@ class EvolutionarySearch:
 
     @cached_property
     def continuous(self) -> list[Variable]:
-        """Variables that no integers decide."""
+        """Variables that no integer coordinate determines."""
         decided = self.lattice.quantities_at(self.lattice.columns(np.ones((1, len(self.lattice.names)))))
         return [each for each in self.variables if each.name not in decided]
 
     @cached_property
     def _ranges(self) -> tuple[np.ndarray, np.ndarray]:
-        """Ends of the continuous variables."""
+        """Lower and upper bounds of the continuous variables."""
         return np.array([each.lower for each in self.continuous]), np.array([each.upper for each in self.continuous])
 
     @cached_property
     def _pieces(self) -> list[tuple[int, int, np.ndarray]]:
-        """Column of a piece, of its continuous variable among these, and edges between pieces."""
+        """Column of each range segment, index of its continuous variable, and the edges between segments."""
         column = {each.name: i for i, each in enumerate(self.continuous)}
         known = (each for each in self.lattice.pieces if each.variable in column)
         return [(self.lattice.at[each.name], column[each.variable], np.asarray(each.edges)) for each in known]
@@ -82,17 +88,17 @@ class EvolutionarySearch:
 
     @cached_property
     def _numbers(self) -> list[int]:
-        """Columns among these that are no kinds."""
+        """Columns of `_free` that are not categorical."""
         return [column for column in self._free if self.lattice.coordinates[column].role is not Role.kind]
 
     @cached_property
     def _kinds(self) -> list[int]:
-        """Columns of roots, kinds and schedules: of each choice of these, the best are kept."""
+        """Columns of root, categorical and stepped coordinates. Their values define a design's family."""
         own = lambda each: each.role in (Role.root, Role.kind) or each.stepped
         return [column for column, each in enumerate(self.lattice.coordinates) if own(each)]
 
     def best(self, count: int) -> np.ndarray:
-        """The best points that satisfy all limits, or nearly."""
+        """Return the best points; those that exceed a limit noticeably come last."""
         return self.points[self._best(count)]
 
     def _best(self, count: int) -> np.ndarray:
@@ -100,7 +106,7 @@ class EvolutionarySearch:
 
     @property
     def feasible(self) -> tuple[np.ndarray, float, dict[str, float]] | None:
-        """Return the best design that satisfies all limits: point, logarithm of the objective, continuous variables; else None."""
+        """Best design that satisfies all limits: point, log objective and continuous variables; None if there is none."""
         holds = np.flatnonzero(self.excess <= FEASIBILITY_TOLERANCE)
         if not len(holds):
             return None
@@ -109,12 +115,12 @@ class EvolutionarySearch:
         return self.points[at], float(self.merit[at] - self.weight * self.excess[at]), sizes
 
     def near(self) -> np.ndarray:
-        """Points next to the best few designs, whether or not the sizes of those suit them."""
+        """Return neighbors of the best few designs, whether or not the parents' continuous variables suit them."""
         points, _ = self._children(np.repeat(self._best(self.options.neighbor_parents), self.options.neighbor_children))
         return points[self.lattice.valid(points)].astype(np.int64)
 
     def families(self, count: int) -> Boxes:
-        """Boxes of all designs of the best choices of roots, kinds and schedule, each one its best design's."""
+        """Return nodes that contain all designs of a family, for the `count` families with the best designs."""
         kinds = self.points[:, self._kinds]
         first = np.sort(_first_of_each(_marks(kinds)))[:count]  # the best come first
         low, high = (np.array([[each.ends[end] for each in self.lattice.coordinates]] * len(first)) for end in (0, 1))
@@ -122,7 +128,10 @@ class EvolutionarySearch:
         return self.lattice.propagate(Boxes(low, high))[0]
 
     def seeded(self, machine: Mapping[str, float] = MappingProxyType({})) -> EvolutionarySearch:
-        """Add random designs and return self. **Arguments:** `machine`: values that half of the designs get, SI, by variable."""
+        """Add random designs and return self.
+
+        **Arguments:** `machine`: values by variable, SI units, that half of the designs get.
+        """
         low, high = (
             np.array([[each.ends[end] for each in self.lattice.coordinates]] * self.options.seeds) for end in (0, 1)
         )
@@ -140,7 +149,10 @@ class EvolutionarySearch:
         return self
 
     def join_at(self, points: np.ndarray, values: Columns) -> None:
-        """Take in designs. **Arguments:** `values` of continuous variables by name: those that are missing stand in the middle."""
+        """Add designs to the population.
+
+        **Arguments:** `values`: continuous variables by name, SI units; missing ones get the geometric middle of their range.
+        """
         low, high = self._ranges
         sizes = np.repeat(np.sqrt(low * high)[None], len(points), axis=0)
         for place, each in enumerate(self.continuous):
@@ -151,7 +163,14 @@ class EvolutionarySearch:
     def run(
         self, generations: int | None = None, patience: int | None = None, stop: Callable[[], bool] = lambda: False
     ) -> EvolutionarySearch:
-        """Some generations, until nothing better is found for a while, or `stop` says so. Counts as in the options by default."""
+        """Run generations until nothing better is found for a while, or until `stop` returns True.
+
+        **Arguments:**
+
+        - `generations`: maximum number of generations; the options' number by default.
+        - `patience`: number of generations without progress after which the run ends; the options' number by default.
+        - `stop`: called before each generation.
+        """
         generations = self.options.generations if generations is None else generations
         patience = self.options.patience if patience is None else patience
         best, since = math.inf, 0
@@ -169,13 +188,13 @@ class EvolutionarySearch:
         return self
 
     def step(self) -> None:
-        """One generation."""
+        """Run one generation."""
         points, sizes = self._children(self.rng.choice(len(self.merit), self.options.children, p=self._odds()))
         valid = self.lattice.valid(points)
         self.join(points[valid].astype(np.int64), sizes[valid])
 
     def _odds(self) -> np.ndarray:
-        """How likely each design is to be a parent."""
+        """Return the probability of each design to be a parent, from its rank within its family and its family's rank."""
         kind = _marks(self.points[:, self._kinds])
         among = _rank(kind)
         _, own = np.unique(kind, return_inverse=True)
@@ -184,7 +203,13 @@ class EvolutionarySearch:
         return odds / odds.sum()
 
     def join(self, points: np.ndarray, sizes: np.ndarray) -> None:
-        """Take designs in. **Arguments:** points of the lattice, and sizes, which decide their pieces."""
+        """Add designs to the population, and select.
+
+        **Arguments:**
+
+        - `points`: points of the lattice; coordinates of range segments are set from `sizes`.
+        - `sizes`: continuous variables (design, variable), SI units.
+        """
         if not len(points):
             return
         self._place(points, sizes)
@@ -198,7 +223,7 @@ class EvolutionarySearch:
         self._select()
 
     def columns(self, points: np.ndarray, sizes: np.ndarray) -> Columns:
-        """Designs as the judge takes them."""
+        """Return designs as the fitness function expects them."""
         known = self.lattice.quantities_at(self.lattice.columns(points.astype(float)))
         known |= {each.name: sizes[:, i] for i, each in enumerate(self.continuous)}
         return {name: np.broadcast_to(np.asarray(value, float), (len(points),)) for name, value in known.items()}
@@ -209,9 +234,9 @@ class EvolutionarySearch:
         self._select()
 
     def _select(self) -> None:
-        """The best of each choice of roots, kinds and schedule, then the second best, as many as a population holds.
+        """Keep the best design of each family, then the second best, and so on, up to the size of the population.
 
-        Of those whose other coordinates are of the same powers of two only the best, as long as there are others.
+        Of designs in a family whose other coordinates agree in their powers of two, all but the best are kept last.
         """
         order = np.argsort(self.merit, kind="stable")
         order = order[np.sort(_first_of_each(_marks(self.points[order])))]
@@ -223,7 +248,7 @@ class EvolutionarySearch:
         self.merit, self.excess = self.merit[order], self.excess[order]
 
     def _children(self, parents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Points and sizes of children, some of which break relations."""
+        """Return points and continuous variables of children. Some points violate relations of the lattice."""
         rng, free, count = self.rng, self._free, len(parents)
         old, sizes = self.points[parents].astype(float), self.sizes[parents]
         points, changed = old.copy(), np.zeros(old.shape, bool)
@@ -250,7 +275,10 @@ class EvolutionarySearch:
         return points, sizes
 
     def _move(self, sizes: np.ndarray) -> None:
-        """In some children all sizes move as from one design to another: along what budgets leave, where designs lie."""
+        """Move all continuous variables of some children by the ratio between two other designs (differential evolution).
+
+        Such steps go along the surface on which budgets bind, where good designs are.
+        """
         rng, rows = self.rng, np.flatnonzero(self.rng.random(len(sizes)) < self.options.difference_share)
         if not len(rows) or not self.continuous:
             return
@@ -260,7 +288,7 @@ class EvolutionarySearch:
         sizes[rows] = np.clip(sizes[rows] * (self.sizes[one] / self.sizes[other]) ** by, low, high)
 
     def _trade(self, points: np.ndarray, sizes: np.ndarray, changed: np.ndarray) -> None:
-        """In some children three numbers are multiplied or divided by one ratio: products of them have limits."""
+        """Multiply or divide three numbers of some children by one ratio, because limits often apply to products of numbers."""
         rng, rows = self.rng, np.flatnonzero(self.rng.random(len(points)) < self.options.trade_share)
         numbers = len(self._numbers)
         if not len(rows) or not numbers + len(self.continuous):
@@ -279,7 +307,9 @@ class EvolutionarySearch:
             sizes[some, places] = np.clip(sizes[some, places] * by[~whole], low[places], high[places])
 
     def _follow(self, old: np.ndarray, points: np.ndarray, changed: np.ndarray) -> None:
-        """What follows from a product, such as replicas from chips, keeps the product about what it was."""
+        """Adjust coordinates that complete a product, such as the number of replicas of a number of chips, to keep the product
+        about constant.
+        """
         for each in self.lattice.quantities.values():
             if each.follows in self.lattice.at:
                 column, rows = self.lattice.at[each.follows], ~changed[:, self.lattice.at[each.follows]]
@@ -288,12 +318,15 @@ class EvolutionarySearch:
                 points[rows, column] = np.clip(value, *self.lattice.by_name[each.follows].ends)[rows]
 
     def _place(self, points: np.ndarray, sizes: np.ndarray) -> None:
-        """Pieces that hold the sizes."""
+        """Set the coordinates of range segments to the segments that contain the continuous variables."""
         for piece, size, edges in self._pieces:
             points[:, piece] = np.searchsorted(edges[1:-1], sizes[:, size], side="left") + 1
 
     def led_back(self, low: np.ndarray, high: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Points of the lattice within boxes, each coordinate in its order near what is wanted, and the boxes' numbers."""
+        """Round to valid points of the lattice inside nodes, one coordinate after the other, each close to `wanted`.
+
+        **Returns:** valid points, and the row of each one's node.
+        """
         lattice, rows, low, high = self.lattice, np.arange(len(low)), low.copy(), high.copy()
         for column, each in enumerate(lattice.coordinates):
             boxes, left = lattice.propagate(Boxes(low, high))
@@ -312,7 +345,7 @@ class EvolutionarySearch:
 
 
 def _changed(rng: np.random.Generator, each: Integer, old: np.ndarray, options: HeuristicOptions) -> np.ndarray:
-    """Other values of a coordinate: any of a few or of kinds, else near ones."""
+    """Return other values of a coordinate: any value if it is categorical or has few values, else a near one."""
     if each.role is Role.kind or (each.values is not None and len(each.values) <= options.exchangeable_values):
         return rng.choice(np.asarray(System.values_of(each), float), len(old))
     if each.values is not None:
@@ -324,14 +357,14 @@ def _changed(rng: np.random.Generator, each: Integer, old: np.ndarray, options: 
 
 
 def _marks(table: np.ndarray) -> np.ndarray:
-    """A number for each row of integers, that of equal rows alone."""
+    """Return a hash of each row of integers. Equal rows have equal hashes."""
     weights = np.random.default_rng(0).integers(1 << 63, size=table.shape[1], dtype=np.int64)
     with np.errstate(over="ignore"):
         return table @ weights
 
 
 def _rank(marks: np.ndarray) -> np.ndarray:
-    """How many of the same mark come before each."""
+    """Return, for each element, how many equal elements come before it."""
     order = np.argsort(marks, kind="stable")
     first = np.flatnonzero(np.diff(marks[order], prepend=marks[order][:1] - 1))
     rank = np.empty(len(marks), int)

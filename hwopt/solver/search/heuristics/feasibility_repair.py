@@ -1,4 +1,4 @@
-"""Integer designs by the exact models of their machines, where the programmes of these are relaxed: whether all limits hold."""
+"""Repair of integer designs whose convex program is relaxed: they are checked, and made feasible, by the exact model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,13 @@ from hwopt.solver.search.node_relaxations import CHOICE, NodeRelaxations
 
 @dataclass(frozen=True)
 class FeasibilityRepair:
-    """Points of a question's lattice by exact models. **Arguments:** `models`: one of each machine."""
+    """Exact evaluation of integer designs.
+
+    **Arguments:**
+
+    - `programmes`: node relaxations of the problem.
+    - `models`: exact model of each machine.
+    """
 
     programmes: NodeRelaxations
     models: Sequence[ExactModel]
@@ -34,11 +40,18 @@ class FeasibilityRepair:
     def held(
         self, points: Boxes, programme: ConvexProgram, rows: np.ndarray, y: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Objectives by the exact model of integer designs (design,) whose programmes are relaxed, infinite where it does not hold
-        them; and their variables.
+        """Return objectives by the exact model of integer designs (design,), infinite if it finds them infeasible, and their
+        variables.
 
-        What is missing by a hair is taken from the programme's limits, which is then solved again; then it is looked for between
-        there and the upper ends of the variables that are taken in pieces, where a machine is fastest.
+        A small violation is subtracted, with a margin, from the limit in the convex program, which is then solved again.
+        Designs that remain infeasible are moved towards the upper ends of the variables whose range is split into segments,
+        where a machine is fastest.
+
+        **Arguments:**
+
+        - `points`: integer designs.
+        - `programme`, `rows`: convex programs, and the rows of these designs there.
+        - `y`: solutions of the programs (design, variable), logarithms.
         """
         structure, names = programme.structure, self.programmes.problem.constraints
         options, repair = self.programmes.options, self.programmes.options.repair
@@ -74,7 +87,11 @@ class FeasibilityRepair:
     def _towards_ends(
         self, points: Boxes, programme: ConvexProgram, rows: np.ndarray, y: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """As `held`: the place next to `y` that holds, between there and the upper ends of pieces."""
+        """Return objective and variables of the feasible point closest to `y`, by bisection; see `held`.
+
+        The bisection runs between `y` and the point with segmented variables at their upper ends. The objective is infinite if
+        that end is infeasible too.
+        """
         pieces = {each.variable for each in self.lattice.pieces}
         columns = [column for column, name in enumerate(programme.names) if name in pieces]
         inside = y.copy()
@@ -91,7 +108,10 @@ class FeasibilityRepair:
         return values, inside
 
     def _at(self, points: Boxes, names: Sequence[str], y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Objectives (design,) and constraints (design, constraint) of integer designs with variables at `y` by name."""
+        """Return objectives (design,) and constraints (design, constraint) of integer designs by the exact model, logarithms.
+
+        **Arguments:** `names`, `y`: names and logarithms of the variables.
+        """
         solved = {name: column for column, name in enumerate(names) if name}
         integers = self.lattice.quantities_at(self.lattice.columns(points.low.astype(float)))
 

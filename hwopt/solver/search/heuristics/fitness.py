@@ -1,4 +1,4 @@
-"""What an evolution holds designs against: a question's exact model, as its programmes put the question."""
+"""Fitness function of the evolutionary search: the exact model, with the same transformations as the convex relaxation."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from hwopt.solver.search.node_relaxations import CHOICE, NodeRelaxations
 
 
 def fitness_function(programmes: NodeRelaxations) -> Judge:
-    """Objectives and constraints of designs by the exact model; over several machines, each by its own numbers.
+    """Return the exact model as a fitness function; with several machines, each design is evaluated with its own machine's
+    numbers.
 
-    Where budgets may be exceeded, the objective is the factor by which they are; where the objective is divided by powers of
-    variables, these are taken off.
+    In an elastic problem the objective is the factor by which budgets are exceeded. A tilted objective is divided by powers of
+    variables, as in the relaxation.
     """
     problem, machines, elastic = programmes.problem, programmes.machines, programmes.elastic
     model = ExactModel(problem).judge(() if machines is None else machines.places)

@@ -1,4 +1,4 @@
-"""Integer designs around a relaxed one: what can be built and launched; and the best of many around no optimum at all."""
+"""Integer designs near a relaxed solution, and the best of many sampled designs where no solution is known."""
 
 import math
 from collections.abc import Mapping
@@ -17,9 +17,9 @@ from hwopt.solver.options import SEARCH, LocalOptions
 def sampled_start(
     problem: Problem, model: ExactModel, options: LocalOptions = SEARCH.local
 ) -> tuple[np.ndarray, ExactValues]:
-    """The best of a few thousand designs spread over the box, the least violated where none holds; without a compiler.
+    """Return the best of a few thousand sampled designs, or the least violated if none is feasible. Nothing is compiled.
 
-    **Returns:** its variables in logarithms, and what the exact model says of it.
+    **Returns:** logarithms of the design's variables, and its evaluation by the exact model.
     """
     rng, tables = np.random.default_rng(0), []
     for share in options.places:
@@ -37,7 +37,7 @@ def sampled_start(
 
 
 def best_candidate(objective: np.ndarray, violation: np.ndarray, tolerance: float = FEASIBILITY_TOLERANCE) -> int:
-    """Lowest feasible objective, else the least violated design; those that are not numbers come last."""
+    """Return the index of the lowest feasible objective, else of the least violated design. NaN comes last."""
     feasible = violation <= tolerance
     if feasible.any():
         return int(np.nanargmin(np.where(feasible, objective, np.inf)))
@@ -47,12 +47,15 @@ def best_candidate(objective: np.ndarray, violation: np.ndarray, tolerance: floa
 def rounding_candidates(
     problem: Problem, relaxed: Mapping[str, float], options: LocalOptions = SEARCH.local
 ) -> list[dict[str, float]]:
-    """Valid integer settings near a relaxed design.
+    """Return valid integer settings near a relaxed design.
 
-    Coordinates of the question's lattice in turn, each at its few values next to the relaxed one that the relations leave it.
-    Integers that the lattice does not hold (the model's width) are rounded down first, where memory and power still suffice.
+    The lattice's coordinates are set one after the other. Each takes the few values closest to the relaxed one that the
+    relations allow. Integers outside the lattice, such as the model's width, are rounded down first, so that memory and power
+    still suffice.
 
-    **Arguments:** `relaxed` values by variable name, SI. **Returns:** values of all integer variables and look-ups.
+    **Arguments:** `relaxed`: values by variable name, SI units.
+
+    **Returns:** values of all integer variables and look-ups, one dict for each setting.
     """
     others, lattice, points = _points(problem, relaxed, options.spread)
     columns = lattice.quantities_at(lattice.columns(points.astype(float)))
@@ -61,7 +64,7 @@ def rounding_candidates(
 
 
 def _points(problem: Problem, relaxed: Mapping[str, float], spread: int) -> tuple[dict[str, float], System, np.ndarray]:
-    """Values of integers that the lattice does not hold, the lattice, and its points (point, coordinate)."""
+    """Return values of integers that the lattice does not contain, the lattice, and its points (point, coordinate)."""
     lattice = lattice_of(problem)
     known = {*lattice.names, *lattice.quantities}
     others = [each for each in problem.variables if each.integer and each.name not in known]
@@ -77,7 +80,7 @@ def _points(problem: Problem, relaxed: Mapping[str, float], spread: int) -> tupl
 
 
 def _nearest(lattice: System, relaxed: Mapping[str, float], spread: int) -> np.ndarray:
-    """Points (point, coordinate) from the values next to relaxed ones."""
+    """Return points (point, coordinate) composed of the values closest to relaxed ones. Some violate relations."""
     ends = {each.name: float(each.ends[0]) for each in lattice.coordinates}
     wanted = {name: float(quantity.ends(ends)[0]) for name, quantity in lattice.quantities.items()} | dict(relaxed)
     columns: dict[str, np.ndarray] = {}
@@ -93,9 +96,16 @@ def _nearest(lattice: System, relaxed: Mapping[str, float], spread: int) -> np.n
 def _values(
     lattice: System, each: Integer, columns: Columns, wanted: Mapping[str, float], count: int, spread: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """A coordinate's values to try beside each of `count` rows of others that are known; by row, the best first.
+    """Return the values to try of a coordinate, for each of `count` rows in which earlier coordinates are set.
 
-    **Arguments:** `wanted` values of coordinates and products. **Returns:** numbers of the rows, and the values.
+    **Arguments:**
+
+    - `each`: the coordinate.
+    - `columns`: coordinates that are already set, by name.
+    - `wanted`: relaxed values of coordinates and products.
+    - `spread`: number of values to try if the coordinate `fills` what is left.
+
+    **Returns:** row numbers and values, in the order of the rows; within a row the closest first.
     """
     target = np.broadcast_to(lattice.coordinates_at({**wanted, **columns})[each.name], count)[:, None]
     lows, highs = (
