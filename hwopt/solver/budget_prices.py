@@ -1,4 +1,4 @@
-"""What budgets are worth with all integers free: the question solved again a little to either side of each limit."""
+"""One-sided prices of budgets: the problem re-solved slightly to either side of each limit, with all integers free."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hwopt.solver.solution import BudgetUse, OneSidedPrice, OneSidedPrices, Solu
 
 
 class _Ends(NamedTuple):
-    """The best objective found under some limits, infinite where none was, and a bound of all."""
+    """Interval of the optimal objective under some limits: best objective found (infinite if none) and proved lower bound."""
 
     value: float
     bound: float
@@ -33,14 +33,21 @@ _NOTHING_KNOWN = _Ends(math.inf, 0.0)
 
 @dataclass
 class _MovedBudgets:
-    """A question under moved limits. **Arguments:** `points` of its lattice met so far, from which each search begins."""
+    """A problem under moved limits.
+
+    **Arguments:**
+
+    - `question`: the problem at its own limits.
+    - `points`: integer designs found so far, from which each search starts.
+    - `tolerance`: relative gap of the searches.
+    """
 
     question: SearchProblem
     points: list[np.ndarray] = field(default_factory=list)
     tolerance: float = SEARCH.prices.gap
 
     def ends(self, factors: Sequence[float]) -> _Ends:
-        """The question with the limit of each budget times a factor."""
+        """Return the interval of the optimal objective with the limit of each budget multiplied by a factor."""
         asked = self.question.problem.relaxed(factors)
         programmes, model = self.question.programmes.with_limits(asked), ExactModel(asked)
         question = replace(self.question, problem=asked, model=model, result=SearchResult(), like=programmes)
@@ -67,20 +74,27 @@ def with_one_sided_prices(
     tolerance: float | None = None,
     options: SearchOptions = SEARCH,
 ) -> Solution:
-    """The same answer with the price of each budget on both sides: all integers solved again at `1 - step` and `1 + step` of it.
+    """Return the solution with the price of each budget on both sides, re-optimized at `1 - step` and `1 + step` times its
+    limit.
 
-    With U and L the objective and its bound at today's limit, U' and L' at the limit moved by d, a unit is worth between
-    `(L' - U) / d` and `(U' - L) / d` where the budget is tightened, between `(L - U') / d` and `(U - L') / d` where it is
-    loosened, and never less than 0. `shadow_price` holds with the plan of the answer; where the best plan changes with the
-    budget, what a little less costs and what a little more saves differ from it and from each other. Of several choices the one
-    of the answer is kept.
+    Let U and L be the objective and its lower bound at the present limit, U' and L' those at a limit moved by d. The price per
+    unit is between `(L' - U) / d` and `(U' - L) / d` where the budget is tightened. It is between `(L - U') / d` and `(U - L')
+    / d` where the budget is loosened, and never below 0.
 
-    Percentiles are known to programmes by their range, so that searches end within what a piece of the clock leaves open (some
-    1e-4), and prices are as wide.
+    `shadow_price` holds with the plan fixed. Where the best plan changes with the budget, the two one-sided prices differ from
+    it and from each other. The combination of choices is kept.
 
-    **Arguments:** `solution`: a proved one, others come back as they are; `deadline`: budgets for which there is no time keep
-    the one price, and a search that it ends leaves a wider interval; `tolerance`: relative gap of the searches, which a larger
-    step may be told apart by as well; `options` of the searches, with the step and the tolerance by default.
+    Convex relaxations know percentiles by their range only. Searches under percentile limits therefore end at the gap of a
+    clock segment (about 1e-4), and the prices are as uncertain.
+
+    **Arguments:**
+
+    - `solution`: a proved solution; others are returned unchanged.
+    - `step`: relative move of the limits; that of the options by default.
+    - `deadline`: time limit. Budgets that are not reached keep their shadow price only, and a search that it stops leaves a
+      wider interval.
+    - `tolerance`: relative gap of the searches; that of the options by default. A larger step may resolve prices as well.
+    - `options`: options of the searches.
     """
     today = solution.certificate.lower_bound
     if today is None or not solution.feasible:
@@ -98,7 +112,7 @@ def with_one_sided_prices(
             within = max(tolerance, options.tree.gap) if coarse else tolerance
             moved = _MovedBudgets(question, [lattice.point(design_values(solution))], within)
             here = _Ends(solution.objective, today)
-            ends_within = here.value <= here.bound * (1.0 + 1.01 * within)  # a search's tolerance, but for rounding
+            ends_within = here.value <= here.bound * (1.0 + 1.01 * within)  # up to rounding
             if not (coarse or ends_within):
                 here = here._replace(bound=max(here.bound, moved.ends([1.0] * len(budgets)).bound))
             for index, budget in enumerate(budgets):
@@ -111,15 +125,15 @@ def with_one_sided_prices(
 
 
 def _side(moved: _MovedBudgets, here: _Ends, budgets: Sequence[BudgetUse], index: int, by: float) -> OneSidedPrice:
-    """The price of a budget moved `by` a share of it.
+    """Return the price of a budget whose limit moves by the share `by`.
 
-    What is proved of one limit helps at the other: no design of a tighter limit is below the bound of a looser one, and every
-    design of a tighter limit holds a looser one.
+    Proofs at one limit also hold at the other: the lower bound of a looser limit bounds the tighter one, and a design for a
+    tighter limit is feasible under a looser one.
     """
     budget = budgets[index]
     limit = budget.limit * (1.0 + by)
     if by < 0.0 and budget.used <= limit:
-        ends = here  # the answer holds this limit too
+        ends = here  # the design satisfies this limit too
     else:
         ends = moved.ends(np.where(np.arange(len(budgets)) == index, 1.0 + by, 1.0).tolist())
     if by < 0.0:

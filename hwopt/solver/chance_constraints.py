@@ -1,15 +1,18 @@
-"""What an answer promises: with what probability its budgets hold when the numbers behind them are off."""
+"""Chance constraints of a solution: the probability that its budgets hold under uncertain input values."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class BudgetProbability:
-    """One budget under uncertain numbers.
+    """One budget under uncertain inputs.
 
-    **Arguments:** `probability` that it holds; `tightened`: limit that the search was given, of the one asked for; `deviation`:
-    standard deviation of the logarithm of what is used, to first order; `causes` of it, (name, share of its variance), largest
-    first.
+    **Arguments:**
+
+    - `probability`: probability that the budget holds.
+    - `tightened`: limit that the search used, as a fraction of the requested one.
+    - `deviation`: standard deviation of the logarithm of the budget's use, to first order.
+    - `causes`: causes of the variance as (name, share), the largest first.
     """
 
     name: str
@@ -21,7 +24,13 @@ class BudgetProbability:
 
 @dataclass(frozen=True)
 class DeterministicAnswer:
-    """The answer to the same question without a promise. **Arguments:** `probability` that all its budgets hold."""
+    """Optimum of the same problem without a chance constraint.
+
+    **Arguments:**
+
+    - `objective`: its objective, SI units.
+    - `probability`: probability that all its budgets hold.
+    """
 
     objective: float
     probability: float
@@ -29,14 +38,21 @@ class DeterministicAnswer:
 
 @dataclass(frozen=True)
 class ChanceConstraint:
-    """All budgets of a design hold together with a probability.
+    """Probability with which all budgets of a design hold together.
 
-    **Arguments:** `confidence` that was asked for; `probability` that all budgets hold, counted over `draws` of the uncertain
-    numbers that nothing was fitted to; `others`: the design's own limits, such as a rack's feed, which no search tightens: (name,
-    probability) over the same draws, where they do not always hold; `together`: probability that budgets and these all hold;
-    `multiple`: of a normal draw, at whose probability each tightened limit is kept alone; `causes`: (name, in
-    words, deviations of the logarithm down and up) of what was drawn; `solves`: searches that it took; `plain`: the answer
-    without it.
+    **Arguments:**
+
+    - `confidence`: requested probability.
+    - `probability`: share of `draws` of the uncertain inputs in which all budgets hold. Nothing was fitted to these draws.
+    - `others`: limits of the design itself that do not hold in every draw, such as a rack's power feed, as (name, probability).
+      The search does not tighten them.
+    - `draws`, `seed`: number of draws, and their random seed.
+    - `multiple`: z-score of the tightening: each tightened limit alone holds with this score's normal probability.
+    - `budgets`: the same for each budget.
+    - `causes`: uncertainty factors as (name, meaning, log deviation down, log deviation up).
+    - `solves`: number of searches.
+    - `plain`: optimum without the chance constraint.
+    - `together`: probability that the budgets and `others` all hold.
     """
 
     confidence: float
@@ -53,9 +69,9 @@ class ChanceConstraint:
 
     @property
     def kept(self) -> bool:
-        """Whether draws bear it out, to the point that they resolve."""
+        """Whether the draws confirm the requested confidence, within `RESOLVED`."""
         return self.probability >= self.confidence - RESOLVED
 
 
 RESOLVED = 0.01
-"""Difference of probabilities that is told apart."""
+"""Smallest difference of probabilities that counts."""

@@ -1,4 +1,4 @@
-"""A time by which an answer must be there, and what keeps it whatever is under way."""
+"""Time limits of searches, kept even while code is running that cannot be interrupted."""
 
 import atexit
 import math
@@ -11,19 +11,19 @@ Answer = TypeVar("Answer")
 
 
 class Deadline:
-    """Seconds from now on, perhaps without end."""
+    """Time limit in seconds from its creation on, possibly infinite."""
 
     def __init__(self, seconds: float = math.inf):
         self.ends = time.monotonic() + seconds
 
     @property
     def left(self) -> float:
-        """Seconds that are left; infinite without an end, not below 0."""
+        """Seconds left; infinite without a limit, never below 0."""
         return max(0.0, self.ends - time.monotonic())
 
     @property
     def over(self) -> bool:
-        """Whether it is time to stop."""
+        """Whether the time limit has passed."""
         return self.left == 0.0
 
     @property
@@ -32,21 +32,23 @@ class Deadline:
 
 
 GRACE_S = 0.7
-"""Beyond a deadline, for work that is about to end."""
+"""Extra time beyond a deadline for work that is about to end, s."""
 
 
 def by_deadline(deadline: Deadline, work: Callable[[], Answer], fallback: Callable[[], Answer]) -> Answer:
-    """What work comes to, or a fallback where it is given up at a deadline, wherever it stands.
+    """Return the result of `work`, or that of `fallback` if the work is not done by the deadline.
 
-    Compilers and solvers cannot be interrupted from outside, so the work runs in a thread of its own and looks at the
-    deadline whenever it can; what it is in then is left to end by itself, and the fallback answers from what it left behind.
+    Compilers and solvers cannot be interrupted from outside. The work therefore runs in a thread and checks the deadline where
+    it can. If it is late, the thread is left to end by itself, and the fallback makes a result of the state that the work has
+    recorded.
+
     The fallback must not run compiled programs: two threads that do may wait for each other forever (jax 0.10.1).
 
-    **Raises:** whatever the work raises in time.
+    **Raises:** any exception that the work raises in time.
     """
     if deadline.endless:
         return work()
-    if deadline.over:  # work of an earlier deadline may still be under way
+    if deadline.over:  # work of an earlier deadline may still be running
         return fallback()
     answers: list[Answer] = []
     errors: list[BaseException] = []
@@ -54,14 +56,14 @@ def by_deadline(deadline: Deadline, work: Callable[[], Answer], fallback: Callab
     def run() -> None:
         try:
             answers.append(work())
-        except BaseException as error:  # handed over to whoever waits
+        except BaseException as error:  # raised again in the waiting thread
             errors.append(error)
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     thread.join(deadline.left + GRACE_S)
     if thread.is_alive():
-        atexit.register(thread.join)  # an interpreter that ends while XLA compiles aborts
+        atexit.register(thread.join)  # ending the interpreter while XLA compiles would abort it
     if errors:
         raise errors[0]
     return answers[0] if answers else fallback()

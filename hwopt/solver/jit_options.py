@@ -1,4 +1,4 @@
-"""How programs that run once or a few times are compiled."""
+"""XLA compiler options for programs that run only once or a few times."""
 
 from collections.abc import Callable
 from functools import cache, wraps
@@ -9,20 +9,25 @@ import jax
 from hwopt.trace.compiler_options import available_options
 
 LOOP_OPTIONS = {"xla_cpu_use_fusion_emitters": False}
-"""On CPU the older fusion code compiles the model's gradient in 9 s instead of 21 and runs it 15 % slower (jax 0.10.1, two
-cores): for the loops of a solver, which wait for the compiler as long as for themselves."""
+"""Options for solver loops, whose compile time counts as much as their run time. On CPU, XLA's older fusion code compiles the
+model's gradient in 9 s instead of 21 s and runs it 15 % slower (jax 0.10.1, two cores).
+"""
 
 ONCE_OPTIONS = LOOP_OPTIONS | {"xla_backend_optimization_level": 0}
-"""Without LLVM's optimisation besides, 64 gradients of a question compile in 9 s of processor time instead of 17 (32 by the
-compiler's own choice): what runs once waits for the compiler."""
+"""Options for programs that run once, where compile time dominates. Without LLVM's optimization, 64 gradients of a problem
+compile in 9 s of processor time instead of 17 s (32 s by default).
+"""
 
 
 def quick_jit(function: Callable, *, static: tuple[str, ...] = (), loops: bool = False) -> Callable[..., Any]:
-    """`jax.jit` with options that trade speed for compile time, where the backend has them.
+    """Return the function compiled by `jax.jit`, with options that trade run time for compile time where the backend has them.
 
-    The backend is looked up at the first call, so that importing starts none.
+    The backend is looked up at the first call, so that importing does not initialize it.
 
-    **Arguments:** `static` arguments by name; `loops` where the program iterates for seconds, so that its own speed counts.
+    **Arguments:**
+
+    - `static`: names of static arguments.
+    - `loops`: whether the program iterates for seconds, so that its run time counts too.
     """
 
     @cache

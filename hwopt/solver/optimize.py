@@ -1,4 +1,4 @@
-"""Optimise a design question: certified over its lattice, in whole units or relaxed; or locally, from many starts."""
+"""Optimize a design problem: globally with a certificate, or locally from many starts."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -71,31 +71,41 @@ def optimize(
     choices: Mapping[str, Sequence[str]] | None = None,
     options: SearchOptions | None = None,
 ) -> Solution | PortfolioSolution:
-    """The best design for a question, in whole units that can be bought.
+    """Return the best design for a problem, in whole units that can be bought.
 
-    **Certified** (default): the model is read as convex programmes over boxes of integer designs, which are bounded,
-    split and discarded until the best design is proved (`hwopt.solver.search.solve_global`). Questions that have no such form,
-    because they branch on other integers or hold terms that are no geometric programme, are solved locally over continuous
-    hardware, and say so. Its budgets hold with the numbers as stated: `hwopt.confident` asks that they do with a probability.
+    **Certified** (default): branch and bound over integer designs, with lower bounds from convex relaxations of the model
+    (`hwopt.solver.search.solve_global`). The result is proved optimal within a stated gap. Problems without such relaxations
+    branch on unsupported integers or contain terms that are not geometric programs. They are solved locally over continuous
+    hardware, and the certificate says so. Budgets hold for the stated input values; for uncertain inputs, `hwopt.confident`
+    makes them hold with a given probability.
 
-    **Relaxed:** the same over continuous hardware: fractions of a stack, a lane, a NIC. Elasticities refer to it.
+    **Relaxed:** the same over continuous hardware, with fractions of a memory stack, a lane or a NIC. Elasticities refer to
+    this relaxation.
 
-    **Local:** continuous hardware and parallel degrees continuous together, smooth maxima, Sobol starts; then the integer designs
-    around the best start are re-optimised, and the exact model has the last word (`hwopt.solver.local.multistart`).
+    **Local:** hardware and parallel degrees are continuous together, with smooth maxima and Sobol starts. Integer designs
+    around the best start are then re-optimized, and the exact model selects among them (`hwopt.solver.local.multistart`).
 
-    **Arguments:** `objective`: from `hwopt.objective(...)`, or a `Problem`; `progress` shows a bar on standard error;
-    `regime`: "certified", "relaxed" or "local"; `seconds` after which the best so far is returned with an honest gap, whatever is
-    under way; `freeze`: variables or categories of them kept at what the machine has now; `bounds`: boxes of one's own by variable,
-    SI; `designs`: integers (`point` of its lattice) that the certified search starts from, such as answers of like questions;
-    `explain`: where it proves that no design satisfies the budgets, say also by how much to relax them; `choices`: field
-    of the question -> values, `["*"]` for all of the catalogue: all combinations are proved together, by one search;
-    `seed` of the starts and `transformation`, an optax transformation in place of Adam, of the local regime; `options`:
-    tolerances, limits and schedules of the search (`hwopt.SearchOptions`).
+    **Arguments:**
 
-    **Returns:** a `Solution`; its outcome says what is proved. A `PortfolioSolution` where the question is a list of them
-    (`portfolio`), which is certified; `freeze` and `bounds` are of its parts.
+    - `objective`: from `hwopt.objective(...)`, or a `Problem`.
+    - `seed`: seed of the starts of the local regime.
+    - `progress`: whether to show a progress bar on standard error.
+    - `transformation`: optax transformation in place of Adam, for the local regime.
+    - `regime`: "certified", "relaxed" or "local".
+    - `seconds`: time limit, after which the incumbent is returned with its proved gap.
+    - `freeze`: variables, or categories of variables, fixed at the present values of the machine.
+    - `bounds`: lower and upper bound by variable, SI units, inside the problem's own.
+    - `designs`: integer designs (`point` of the problem's lattice) that the certified search starts from, such as optima of
+      similar problems.
+    - `explain`: whether to compute the smallest relaxation of the budgets if no design satisfies them.
+    - `choices`: values by field of the problem, `["*"]` for all catalog entries. One search covers all combinations, with one
+      certificate.
+    - `options`: tolerances, limits and schedules of the search (`hwopt.SearchOptions`).
 
-    **Raises:** `UserError` for a question that cannot be stated.
+    **Returns:** a `Solution`, whose outcome says what is proved. A `PortfolioSolution`, always certified, where the problem is
+    a list of problems (`portfolio`); `freeze` and `bounds` then apply to the parts that its members share.
+
+    **Raises:** `UserError` for an invalid problem or argument.
     """
     check_seed(seed)
     search = options_of("optimize", options, SearchOptions)
@@ -137,7 +147,7 @@ def optimize(
                 )
             except NotDGP as reason:
                 why = str(reason)
-        if regime == "certified":  # whole units are for a search that branches on them
+        if regime == "certified":  # whole units need a search that branches on them
             problem = problem.continuous
         from hwopt.solver.local.multistart import (
             optimize_relaxed,  # with optax and SciPy's samplers, which no proof needs
@@ -159,7 +169,7 @@ def _choose(
     explain: bool,
     options: SearchOptions,
 ) -> Solution:
-    """The best of all combinations of choices."""
+    """Return the best design of all combinations of choices."""
     check_question(objective, "optimize")
     if regime == "local":
         raise UserError("optimize: choices are proved; leave out --regime local, or ask about each alone")

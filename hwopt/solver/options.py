@@ -1,4 +1,4 @@
-"""Options of a search: every number that steers how an answer is found, none that says what is asked."""
+"""Options of a search: all numbers that control how a solution is found. None of them changes the problem."""
 
 from dataclasses import dataclass
 
@@ -61,9 +61,9 @@ class TreeOptions(Options):
     pseudo_cost_weight: float = option(30.0, 1e-6, 1e9)
     """Weight of the declared pseudo-cost of a coordinate, in observed splits."""
     parallel_nodes: int = option(64, 1, 10**9)
-    """Number of nodes that are worth another worker process."""
+    """Number of nodes that justify another worker process."""
     counting_effort: float = option(2.5e7, 0.0, 1e15)
-    """Effort spent on counting the integer designs that the answer is the best of, in points looked at."""
+    """Maximum effort spent on counting the integer designs in the search space, in points visited."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class HeuristicOptions(Options):
     neighbor_parents: int = option(4, 1, 10**6)
     """Number of designs whose neighbors are solved too, in short searches."""
     neighbor_children: int = option(500, 1, 10**6)
-    """Number of neighbors of each of them."""
+    """Number of neighbors of each of these designs."""
     least_gain: float = option(1e-5, 0.0, 10.0)
     """Least improvement of the objective that counts as progress, log units."""
     penalty: float = option(3.0, 1e-9, 1e9)
@@ -123,7 +123,7 @@ class HeuristicOptions(Options):
     trade_share: float = option(0.15, 0.0, 1.0)
     """Share of children in which three numbers are multiplied or divided by one ratio."""
     trade_ratios: tuple[float, ...] = option((2.0, 2.0, 1.5, 3.0, 4.0 / 3.0), 1.0, 1e3)
-    """Ratios drawn for that, each as often as it is listed."""
+    """Ratios for that, drawn at random, each as often as it is listed."""
     difference_share: float = option(0.4, 0.0, 1.0)
     """Share of children whose continuous variables move by the difference of two other designs (differential evolution)."""
     difference_powers: tuple[float, ...] = option((0.03, 0.1, 0.3, 1.0), -10.0, 10.0)
@@ -151,43 +151,43 @@ class RepairOptions(Options):
     rounds: int = option(4, 1, 1000)
     """Maximum number of times that a design is solved."""
     halvings: int = option(6, 0, 100)
-    """Number of bisections between the design and the upper ends of its pieces."""
+    """Maximum number of bisections between the design and the upper ends of its segmented variables."""
 
 
 @dataclass(frozen=True)
 class ReplayOptions(Options):
-    """Recorded readings of the model, replayed for other nodes."""
+    """Traces of the canonicalization, replayed for other nodes."""
 
     recordings: int = option(4, 0, 10**4)
-    """Maximum number of recordings of nodes, and of single designs."""
+    """Maximum number of cached traces of nodes, and as many of single designs."""
     point_forms: int = option(32, 0, 10**4)
-    """Maximum number of recordings of designs that are read alone."""
+    """Maximum number of cached traces of designs that are canonicalized alone."""
     trails: int = option(64, 1, 10**4)
-    """Number of random paths from wide nodes to single designs on which a recording is made."""
+    """Number of random descents from wide nodes to single designs over which a trace is made."""
 
 
 @dataclass(frozen=True)
 class ElasticOptions(Options):
-    """The search for the smallest relaxation of the budgets that makes an infeasible question feasible."""
+    """Search for the smallest relaxation of the budgets that makes an infeasible problem feasible."""
 
     gap: float = option(1e-3, 1e-9, 10.0)
     """Relative gap of the search."""
     nodes: int = option(8_000, 0, 10**12)
     """Maximum number of nodes bounded."""
     most_factor: float = option(100.0, 1.0 + 1e-6, 1e12)
-    """Largest factor by which budgets are exceeded."""
+    """Largest factor by which budgets may be exceeded."""
 
 
 @dataclass(frozen=True)
 class RefinementOptions(Options):
-    """Sequential convex programs with all integers fixed, beside an answer whose model is not convex there."""
+    """Sequential convex programming with all integers fixed, around a solution where the model is not convex."""
 
     widest: float = option(0.3, 1e-9, 10.0)
     """Half width of the first trust region, log units."""
     narrowest: float = option(1e-4, 1e-12, 1.0)
     """Half width of the trust region once values have settled, log units."""
     root_width: float = option(1e-3, 1e-12, 1.0)
-    """Half width of the box in which the roots of the model are found at the start, log units."""
+    """Half width of the first range, in which quantities that the model finds by root search are made consistent, log units."""
     iterations: int = option(40, 1, 10**6)
     """Maximum number of programs."""
     gaps: tuple[float, ...] = option((1e-9, 1e-8, 1e-7, 1e-6), 1e-14, 1.0)
@@ -195,7 +195,7 @@ class RefinementOptions(Options):
     settled: float = option(1e-5, 1e-12, 1.0)
     """Step from which the iteration has converged, log units."""
     rough_residual: float = option(1e-3, 0.0, 10.0)
-    """Residual up to which an unsolved program still says where to look next."""
+    """Residual up to which a program that did not converge still gives the next iterate."""
 
 
 @dataclass(frozen=True)
@@ -205,20 +205,22 @@ class SensitivityOptions(Options):
     step: float = option(1e-5, 1e-10, 0.1)
     """Relative step of finite differences of closed forms."""
     solved_step: float = option(1e-3, 1e-9, 0.1)
-    """Relative step where the program is solved again."""
+    """Relative step where the program is re-solved."""
     kink: float = option(0.01, 0.0, 10.0)
-    """Difference of the one-sided elasticities, relative to one plus their size, from which an optimum has a kink there."""
+    """Difference of the one-sided elasticities, relative to one plus their size, above which the optimum is said to have a
+    kink.
+    """
     active: float = option(1e-6, 0.0, 1.0)
     """Least multiplier of an active constraint."""
     nearly_active: float = option(1e-4, 0.0, 1.0)
-    """Multiplier and slack below which a constraint is about to bind or to let go."""
+    """Multiplier and slack below which a constraint is about to become active or inactive."""
     rank: float = option(1e-9, 0.0, 1.0)
     """Relative singular value below which a direction of the optimality conditions is free."""
 
 
 @dataclass(frozen=True)
 class PriceOptions(Options):
-    """One-sided prices of budgets: the question solved again at moved limits."""
+    """One-sided prices of budgets: the problem re-solved at moved limits."""
 
     step: float = option(0.01, 1e-6, 0.9)
     """Share of a budget by which it is tightened and loosened."""
@@ -228,38 +230,38 @@ class PriceOptions(Options):
 
 @dataclass(frozen=True)
 class PortfolioOptions(Options):
-    """Search over the parts that several questions share, and over what each is allotted of shared budgets."""
+    """Search over parts that several problems share, and over each problem's share of joint budgets."""
 
     gap: float = option(3e-4, 1e-9, 10.0)
-    """Relative gap at which a box of parts is discarded."""
+    """Relative gap at which a node of shared parts is discarded."""
     proved_gap: float = option(1e-3, 1e-9, 10.0)
-    """Relative gap up to which an answer is called proved."""
+    """Relative gap up to which a solution is reported as proved."""
     nodes: int = option(1_000_000, 0, 10**12)
     """Maximum number of nodes of all members bounded before a search stops."""
     trial_nodes: int = option(4_000, 0, 10**12)
-    """Maximum number of nodes of a member while the parts of another are tried for all."""
+    """Maximum number of nodes of a member while it is solved on the best parts of another."""
     clocks: int = option(65, 2, 10**5)
-    """Number of clocks between those of the members that a list of plans is tried at."""
+    """Number of clocks, between those that the members prefer, at which a set of plans is evaluated."""
     clock_halvings: int = option(100, 1, 10**4)
     """Number of bisections for the cheapest clock."""
     clock_step: float = option(1e-3, 1e-9, 1.0)
     """Step of a clock for the slope of a cost, log units."""
     joint_gap: float = option(8e-4, 1e-9, 10.0)
-    """Relative gap at which a box of allotments is discarded."""
+    """Relative gap at which a node of budget allocations is discarded."""
     joint_searches: int = option(40, 1, 10**6)
     """Maximum number of searches over parts under shared budgets."""
     joint_machines: int = option(4, 0, 10**4)
-    """Number of combinations of choices up to which the least use of each member is searched for."""
+    """Maximum number of combinations of choices for which the least budget use of each member is computed."""
     narrowest_share: float = option(1e-4, 1e-12, 1.0)
-    """Share of a budget below which a box of allotments is not split."""
+    """Share of a budget below which a range of allocations is not split."""
 
 
 @dataclass(frozen=True)
 class LocalOptions(Options):
-    """The local regime: an augmented Lagrangian from many starts, then the integer designs around the best."""
+    """Local optimization: an augmented Lagrangian from many starts, then the integer designs around the best."""
 
     starts: int = option(32, 1, 10**5)
-    """Number of Sobol starts, and of problems solved at a time."""
+    """Number of Sobol starts, and of problems solved in a batch."""
     relaxed_updates: int = option(12, 1, 10**5)
     """Number of multiplier updates of the relaxed stage."""
     relaxed_steps: int = option(160, 1, 10**6)
@@ -293,7 +295,7 @@ class LocalOptions(Options):
     last_temperature: float = option(1e-4, 1e-12, 100.0)
     """Temperature at the end; it falls geometrically."""
     spread: int = option(13, 2, 10**4)
-    """Number of values tried of a count that fills what is left, by differences and again by ratios."""
+    """Number of values tried of a count that fills a range: evenly spaced once by differences, once by ratios."""
     places: tuple[float, ...] = option((0.25, 0.5, 0.75, 0.95), 0.0, 1.0)
     """Places in the box, from its lower to its upper end, around which integer designs are tried without a solver."""
     designs_per_place: int = option(1024, 1, 10**7)
@@ -311,7 +313,7 @@ class ConfidenceOptions(Options):
     close: float = option(2e-3, 0.0, 10.0)
     """Relative difference in cost, between a design that holds and a cheaper one that does not, at which the search ends."""
     step: float = option(0.03, 1e-6, 10.0)
-    """Least difference of two multiples of the standard deviation."""
+    """Least difference of two multiples of the standard deviation that are tried."""
     idle: float = option(3.0, 0.0, 100.0)
     """Slack beyond the tightening, in standard deviations, from which a budget does not bind."""
     normal: float = option(0.03, 0.0, 10.0)
@@ -363,7 +365,7 @@ class SweepOptions(Options):
     alike: float = option(0.01, 0.0, 100.0)
     """Spread of the elite's objective at which a box is narrow enough, log units."""
     sharp: float = option(0.002, 0.0, 100.0)
-    """The same for the last box, log units."""
+    """Spread of the elite's objective at which the last box is narrow enough, log units."""
     least_gain: float = option(1e-3, 0.0, 100.0)
     """Gain of a reopened box from which it is narrowed, log units."""
     margin: float = option(0.25, 0.0, 10.0)
@@ -381,14 +383,14 @@ class SweepOptions(Options):
 
 @dataclass(frozen=True)
 class FleetOptions(Options):
-    """Plans and shares of several kinds of chips that train one model (`hwopt.fleet`)."""
+    """Plans and batch shares of several chip types that train one model (`hwopt.fleet`)."""
 
     plans: int = option(12, 1, 10**4)
     """Number of best plans of each group that are tried at its shares of the batch."""
     least_share: float = option(0.5, 1e-3, 1.0)
-    """Smallest share of the batch that is tried, over the one that the group's speed suggests."""
+    """Smallest share of the batch that is tried, relative to the share that the group's speed suggests."""
     most_share: float = option(1.6, 1.0, 1e3)
-    """Largest share that is tried, likewise."""
+    """Largest share of the batch that is tried, relative to the share that the group's speed suggests."""
     rounds: int = option(2, 1, 100)
     """Maximum number of searches for plans: first at shares by peak arithmetic, then by the speeds found."""
     micro_batches: tuple[int, ...] = option((1, 2, 4, 8), 1, 10**6)
@@ -401,12 +403,12 @@ class FleetOptions(Options):
 
 @dataclass(frozen=True)
 class SearchOptions(Options):
-    """Options of `hwopt.optimize` and of what is built on it. Each field holds the options of one part of the search."""
+    """Options of `hwopt.optimize` and of everything built on it. Each field has the options of one part of the search."""
 
     interior_point: InteriorPointOptions = INTERIOR_POINT
     """Newton's method on convex programs."""
     reformulation: ReformulationOptions = REFORMULATION
-    """The model as convex programs."""
+    """Reformulation of the model as convex programs."""
     tree: TreeOptions = TreeOptions()
     """Branch and bound."""
     heuristic: HeuristicOptions = HeuristicOptions()
@@ -414,27 +416,27 @@ class SearchOptions(Options):
     repair: RepairOptions = RepairOptions()
     """Repair of near-feasible designs."""
     replay: ReplayOptions = ReplayOptions()
-    """Recorded readings of the model."""
+    """Traces of the canonicalization."""
     elastic: ElasticOptions = ElasticOptions()
-    """The smallest relaxation of an infeasible question."""
+    """Smallest relaxation of an infeasible problem."""
     refinement: RefinementOptions = RefinementOptions()
-    """Sequential convex programs beside an answer."""
+    """Sequential convex programming around a solution."""
     sensitivity: SensitivityOptions = SensitivityOptions()
     """Derivatives of an optimum."""
     prices: PriceOptions = PriceOptions()
     """One-sided prices of budgets."""
     portfolio: PortfolioOptions = PortfolioOptions()
-    """Questions that share parts."""
+    """Problems that share parts."""
     local: LocalOptions = LocalOptions()
-    """The local regime."""
+    """Local optimization."""
     confidence: ConfidenceOptions = ConfidenceOptions()
     """Chance constraints."""
     binding: BindingOptions = BindingOptions()
     """Which budgets bind."""
     sweep: SweepOptions = SweepOptions()
-    """Where a sweep draws its points."""
+    """Where an importance sweep draws its points."""
     fleet: FleetOptions = FleetOptions()
-    """Plans and shares of several kinds of chips."""
+    """Plans and batch shares of several chip types."""
 
 
 SEARCH = SearchOptions()

@@ -1,4 +1,4 @@
-"""An answer: the design, its budgets and their prices, the plan, the report, and what proves it."""
+"""Solution of a design problem: design, budgets with shadow prices, plan, report and certificate."""
 
 import enum
 import math
@@ -21,9 +21,9 @@ from hwopt.validation import number_of
 
 
 class Outcome(enum.Enum):
-    """How a solve ended, as a sentence that says what to try next; `{gap}` is the proved distance from any better design.
+    """How a search ended, as a sentence that suggests what to try next. `{gap}` is the proved optimality gap.
 
-    Each sentence begins with its `status`, which screens, JSON and pages have alike.
+    Each sentence begins with its `status`, which is the same on screens, in JSON and on pages.
     """
 
     proved = "Proved: no design of the stated scope is better by more than {gap}."
@@ -44,17 +44,17 @@ class Outcome(enum.Enum):
 
     @property
     def status(self) -> str:
-        """The outcome in a word: proved, local, stopped or infeasible."""
+        """The outcome in a word: proved, local, stopped, infeasible or evaluated."""
         return re.split(r"\W", self.value)[0].lower()
 
 
 UNBOUNDED = "Stopped: the best found so far; nothing is proved of others."
-"""The same of a search that stopped before any bound."""
+"""Sentence for a search that stopped before it had a lower bound."""
 
 
 @dataclass(frozen=True)
 class DesignValue:
-    """One variable of the answer, SI."""
+    """One variable of a solution. Value and bounds are in SI units."""
 
     value: float
     unit: str
@@ -62,11 +62,11 @@ class DesignValue:
     upper: float
     at_bound: str | None  # "lower", "upper" or None
     box_meaning: str
-    words: tuple[str, ...] = ()  # what values from 1 on stand for, where they count kinds
+    words: tuple[str, ...] = ()  # labels of the values 1, 2, ... of a categorical variable
 
     @property
     def word(self) -> str:
-        """What the value stands for; empty where it is what it is."""
+        """Label of a categorical value; empty for a number."""
         return self.words[round(self.value) - 1] if self.words else ""
 
 
@@ -144,7 +144,9 @@ class BudgetUse:
 
 @dataclass(frozen=True)
 class Certificate:
-    """What is proven about the answer; about the model, never about silicon."""
+    """What is proved about a solution: a lower bound, the optimality gap, and the scope of both. It is about the model, not
+    about real hardware.
+    """
 
     kkt_residual: float
     max_violation: float
@@ -154,7 +156,7 @@ class Certificate:
 
 
 class BranchOutcome(enum.Enum):
-    """What became of one combination of choices, as a table says it."""
+    """Outcome of one combination of choices, as tables show it."""
 
     best = "the best"
     beaten = "not better, proved"
@@ -165,11 +167,16 @@ class BranchOutcome(enum.Enum):
 
 @dataclass(frozen=True)
 class Branch:
-    """One combination of choices: the question that it states, and what became of it.
+    """One combination of choices: its problem and its outcome.
 
-    **Arguments:** `chosen`: (field, value) of each choice; `objective` of its best design that was found, if any, and
-    `lower_bound` at which it was left; `refused`: why it states no question; `question`: a problem or a portfolio, None where a
-    command states none.
+    **Arguments:**
+
+    - `chosen`: (field, value) of each choice.
+    - `fate`: outcome of the search.
+    - `objective`: best objective found, if any.
+    - `lower_bound`: lower bound at which the combination was left.
+    - `refused`: reason why the combination has no problem.
+    - `question`: a problem or a portfolio; None where a command states none.
     """
 
     chosen: tuple[tuple[str, str], ...]
@@ -181,19 +188,19 @@ class Branch:
 
     @property
     def name(self) -> str:
-        """As an answer names it."""
+        """Name of the combination in results: field and value of each choice."""
         return ", ".join(f"{field} {value or 'none'}" for field, value in self.chosen)
 
     @property
     def rank(self) -> tuple[bool, bool, float]:
-        """The place in a list, least first: the best, then by the least known value, then those that state no question."""
+        """Sort key: the best combination first, then by the least known value, then those without a problem."""
         known = [each for each in (self.objective, self.lower_bound) if each is not None]
         return self.fate is not BranchOutcome.best, self.fate is BranchOutcome.refused, known[0] if known else math.inf
 
 
 @dataclass(frozen=True)
 class Solution:
-    """The answer to one design question."""
+    """Solution of one design problem."""
 
     problem: Problem
     outcome: Outcome
@@ -202,20 +209,20 @@ class Solution:
     budgets: list[BudgetUse]
     built: Design
     certificate: Certificate
-    report: Any  # of the workload's kind
-    chip: CustomChipSummary | None = None  # where the question draws its chip
-    infeasibility: str = ""  # which budgets conflict, and what would make the question feasible
-    choices: tuple[Branch, ...] = ()  # what became of each combination, where there were choices
-    promise: ChanceConstraint | None = None  # with what probability the budgets hold, where that was asked for
+    report: Any  # report of the workload's type
+    chip: CustomChipSummary | None = None  # where the problem designs a custom chip
+    infeasibility: str = ""  # which budgets conflict, and what would make the problem feasible
+    choices: tuple[Branch, ...] = ()  # outcome of each combination, where there were choices
+    promise: ChanceConstraint | None = None  # probability that the budgets hold, if requested
 
     @property
     def chosen(self) -> dict[str, str]:
-        """Field -> value of the combination of choices that the design is of; empty where there were none."""
+        """Value by field of the best combination of choices; empty without choices."""
         return next((dict(each.chosen) for each in self.choices if each.fate is BranchOutcome.best), {})
 
     @property
     def inputs(self) -> Inputs:
-        """What `hwopt.estimate(*solution.inputs)` takes."""
+        """Arguments of `hwopt.estimate(*solution.inputs)`: workload, cluster and plan."""
         return self.built.inputs
 
     @property
@@ -231,7 +238,9 @@ class Solution:
 
     @property
     def lookups(self) -> dict[str, float]:
-        """Return the variables that follow from integers of the design, such as the layers of the fullest stage, SI."""
+        """Variables that follow from the design's integers, such as the number of layers of the fullest pipeline stage, SI
+        units.
+        """
         follows = (each for each in self.problem.variables if each.category == "lookup")
         return {each.name: float(each.place.get(self.built)) for each in follows}
 
@@ -245,7 +254,7 @@ class Solution:
 
 
 _NEAR_BOUND = 1e-4
-"""Relative distance in log space, of the box's width, at which a variable counts as on its bound."""
+"""Log distance from a bound, as a fraction of the variable's log range, up to which a variable counts as at its bound."""
 
 
 def build_solution(
@@ -258,11 +267,17 @@ def build_solution(
     outcome: Outcome,
     infeasibility: str = "",
 ) -> Solution:
-    """Put an answer together.
+    """Build a solution from a design and its evaluation.
 
-    **Arguments:** `y` the design, logarithms; `multipliers` of the constraints, budgets first, with the plan fixed and
-    in the relaxed model; `exact`: the exact model's word on it; `infeasibility`: what an infeasible question says of
-    its budgets.
+    **Arguments:**
+
+    - `problem`: the problem.
+    - `y`: the design, logarithms of the variables.
+    - `multipliers`: Lagrange multipliers of the constraints with the plan fixed, budgets first.
+    - `relaxed_multipliers`: multipliers at the relaxed optimum, or None.
+    - `exact`: evaluation by the exact model.
+    - `certificate`, `outcome`: what is proved, and how the search ended.
+    - `infeasibility`: which budgets conflict, if the problem is infeasible.
     """
     report = exact.report
     objective = float(problem.objective.value(report))
@@ -290,13 +305,13 @@ def build_solution(
 
 
 _STATED_ROOM = 1e3
-"""How far beyond its box, as a factor, a stated value may lie, as frozen variables do: far from any overflow."""
+"""Factor by which a specified value may lie outside its variable's bounds, as frozen values do: far from any overflow."""
 
 
 def evaluate_design(problem: Problem, values: Mapping[str, float]) -> Solution:
-    """Evaluate one design of a question by the exact model, without a search.
+    """Evaluate one design of a problem by the exact model, without a search.
 
-    **Arguments:** `values` of all variables, SI, by name: of the question itself or of its continuous relaxation.
+    **Arguments:** `values`: all variables by name, SI units, of the problem itself or of its continuous relaxation.
 
     **Raises:** `UserError` for missing or unknown variables and for invalid values.
     """
