@@ -1,19 +1,22 @@
-"""How an optimum moves with the numbers it stands on: shadow prices of assumptions, with integers and plan fixed.
+"""Sensitivity of an optimum to inputs, budgets and bounds: shadow prices of assumptions, with integers and plan fixed.
 
-At the optimum (y, λ) of the convex programme of one integer design, with box multipliers l and u,
+At the optimum (y, λ) of the convex program of one integer design, with multipliers l and u of the lower and upper bounds,
 
     d F* / d log θ = ∂ L / ∂ log θ,   L = constant + c·y + Σ λ_k g_k(y) + l·(lower - y) + u·(y - upper)      (envelope theorem)
 
-where θ enters the numbers of the programme alone: it is read once with one perturbed template a node, and L is compared.
-The design follows from differentiating what it solves (implicit function theorem). With H the curvature of the Lagrangian and
-B the gradients of what is active, constraints and sides of the box,
+The input θ enters the program through its coefficients only. The program is therefore built once, with one perturbed template
+for each input and side, and the values of L are compared.
+
+The derivatives of the design follow from the optimality conditions (implicit function theorem). With H the curvature of the
+Lagrangian and B the gradients of active constraints and bounds,
 
     [H Bᵀ; B 0] (dy, dλ) = - (d stationarity, d values)
 
-has the solution dy, or none where the optimum has no derivative; where the matrix is singular, some of dy is free.
+A solution dy is the derivative of the design. Without a solution, the optimum has no derivative; where the matrix is singular,
+some components of dy are undetermined.
 
-**Source:** Boyd and Vandenberghe, Convex Optimization (2004), 5.6; Fiacco, Introduction to Sensitivity and Stability
-Analysis in Nonlinear Programming (1983), chapter 3.
+**Source:** Boyd and Vandenberghe, Convex Optimization (2004), 5.6; Fiacco, Introduction to Sensitivity and Stability Analysis
+in Nonlinear Programming (1983), chapter 3.
 """
 
 from __future__ import annotations
@@ -50,30 +53,30 @@ from hwopt.solver.solution import Solution
 
 @dataclass(frozen=True)
 class OptimumSensitivity:
-    """Elasticities of an optimum and of its design, integers and plan fixed: % by % of each input."""
+    """Elasticities of an optimum and of its design, with integers and plan fixed: % per % of each input."""
 
     objective: float  # SI
-    elasticities: np.ndarray  # (place,); NaN where the programme cannot be read beside the point
-    kinked: np.ndarray  # (place,) whether it differs to the two sides, then the mean; or is known to one side only
+    elasticities: np.ndarray  # (place,); NaN where the convex program is not the model itself
+    kinked: np.ndarray  # (place,) whether the two sides differ (the mean is given), or only one is known
     budgets: dict[str, float]  # d log objective / d log limit, not above 0
-    bounds: dict[str, tuple[str, float]]  # variable -> side of its box, d log objective / d log of that bound
+    bounds: dict[str, tuple[str, float]]  # variable -> active side, d log objective / d log of that bound
     design: dict[str, float]  # continuous variables, SI
     design_elasticities: np.ndarray  # (place, variable); NaN where the design is not determined
     design_by_budget: np.ndarray  # (budget, variable)
-    nearly_active: int  # constraints about to bind or to let go: there the derivatives hold to one side only
+    nearly_active: int  # constraints about to switch: derivatives then hold to one side only
     convex: bool = (
-        True  # the model there; else it is the optimum beside an answer, and how the design follows is not known
+        True  # whether the model is convex there; else the optimum is local, and derivatives of the design are unknown
     )
 
 
 class NoOptimum(UserError):
-    """No design satisfies every budget: there is nothing to be sensitive."""
+    """Raised where no design satisfies every budget, so that there is no optimum to differentiate."""
 
 
 def point_of(solution: Solution) -> np.ndarray:
-    """Integers of an answer, in the order of its lattice's coordinates.
+    """Return the integers of a solution, in the order of its lattice's coordinates.
 
-    **Raises:** `NoOptimum` where the answer breaks a budget.
+    **Raises:** `NoOptimum` where the solution violates a budget.
     """
     if not solution.feasible:
         raise NoOptimum(
@@ -90,17 +93,23 @@ def optimum_sensitivity(
     start: Mapping[str, float] | None = None,
     options: SearchOptions = SEARCH,
 ) -> OptimumSensitivity:
-    """Elasticities of the optimum of one integer design to inputs, budgets and bounds.
+    """Return elasticities of the optimum of one integer design with respect to inputs, budgets and bounds.
 
-    Where its model is not convex, such as of drawn chips, the optimum is the one beside `start`, and programmes that touch
-    the model there tell multipliers and slopes; how the design follows stays unknown then, since they bend otherwise.
+    Where the model is not convex, as for a custom chip design, the optimum is the local one near `start`. Condensed programs,
+    which match the model's values and slopes there, give multipliers and elasticities. The derivatives of the design stay
+    unknown, because these programs have another curvature than the model.
 
-    **Arguments:** `point` integers of the design; `places` of the inputs, positive numbers; `exponents`: those that the
-    model uses as powers, which cannot be read together and are solved again one by one where they matter; `start`: values of
-    the design's variables, SI; `options`: steps and tolerances.
+    **Arguments:**
 
-    **Raises:** `NoOptimum` where no hardware satisfies the budgets; `NoDerivative` where the model is not convex there; `UserError`
-    where the design is no point of the question's lattice.
+    - `point`: integers of the design.
+    - `places`: the inputs, positive numbers.
+    - `exponents`: inputs that the model uses as exponents. They cannot share one program with the others, and are re-solved one
+      by one.
+    - `start`: values of the design's variables, SI units; needed where the model is not convex.
+    - `options`: steps and tolerances.
+
+    **Raises:** `NoOptimum` where no hardware satisfies the budgets; `NoDerivative` where the model is not convex and no `start`
+    is given, or the optimum is not found; `UserError` where the design is not a point of the lattice.
     """
     steps = options.sensitivity
     near = (
@@ -111,7 +120,7 @@ def optimum_sensitivity(
     structure, numbers = programme.structure, programme.numbers
     y, multipliers = answers.y[0], np.maximum(answers.multipliers[0], 0.0)
     values, gradients, weights = _groups(structure, numbers, y)
-    # Stationarity, without the box: what is left of it, the box holds.
+    # Stationarity without bounds: the remainder is the multipliers of the bounds.
     stationarity = structure.objective + np.einsum("k,nkj->nj", multipliers, gradients)
     at_lower, at_upper = np.maximum(stationarity[0], 0.0), np.maximum(-stationarity[0], 0.0)
     lagrangian = programme.constant + _finite(values) @ multipliers
@@ -164,9 +173,10 @@ def _perturbed(
     near: Near | None,
     options: SearchOptions,
 ) -> tuple[ConvexProgram, np.ndarray, np.ndarray]:
-    """The programme at the template, then with each place a step up and a step down.
+    """Return the convex program at the template, then with each input a step up and a step down.
 
-    **Returns:** the programme, where its numbers hold, and which places could be read together with the others.
+    **Returns:** the programs, whether the constant constraints of each are satisfied, and which inputs could share one
+    structure.
     """
     step = options.sensitivity.step
     factors = np.tile(np.exp([step, -step]), (len(places), 1))
@@ -191,11 +201,12 @@ def optima(
     factors: np.ndarray,
     options: SearchOptions = SEARCH,
 ) -> np.ndarray:
-    """Optima of one integer design with inputs moved, one at a time, over the optimum as it is.
+    """Return optima of one integer design with inputs perturbed one at a time, relative to the unperturbed optimum.
 
-    **Arguments:** `factors` (place, side) on each input.
+    **Arguments:** `factors`: factors on each input (place, side).
 
-    **Returns:** (place, side); infinite where no design satisfies the budgets, NaN where the programme cannot be read there.
+    **Returns:** (place, side); infinite where no design satisfies the budgets, NaN where the convex program is not the model
+    itself.
     """
     if not len(places):
         return np.zeros((0, factors.shape[1]))
@@ -215,9 +226,12 @@ def optima(
 
 
 def _solved(programme: ConvexProgram, holds: bool, options: SearchOptions) -> BatchResult:
-    """The optimum with the problem's own template; `holds`: whether the constraints that are numbers do.
+    """Return the optimum at the problem's own template.
 
-    **Raises:** `NoOptimum` where there is none, `NoDerivative` where what was solved is only a bound on it.
+    **Arguments:** `holds`: whether the constant constraints are satisfied.
+
+    **Raises:** `NoOptimum` where the program is infeasible; `NoDerivative` where it is only a relaxation of the model, or not
+    solved.
     """
     for each in programme.relaxed:
         if np.broadcast_to(each.nodes, programme.constant.shape)[0]:
@@ -232,7 +246,7 @@ def _solved(programme: ConvexProgram, holds: bool, options: SearchOptions) -> Ba
 
 
 def _is_convex(problem: Problem, point: np.ndarray, options: SearchOptions) -> bool:
-    """Whether the programme of one integer design is the model itself."""
+    """Return whether the convex program of one integer design is the model itself, not a relaxation."""
     programme, _ = fixed_integer_program(
         problem, point, perturbed_templates(problem, (), np.zeros((0, 2))), options=options
     )
@@ -242,7 +256,7 @@ def _is_convex(problem: Problem, point: np.ndarray, options: SearchOptions) -> b
 def _solved_again(
     problem: Problem, point: np.ndarray, place: Place, near: Near | None = None, options: SearchOptions = SEARCH
 ) -> float:
-    """The elasticity to one input by solving on both sides."""
+    """Return the elasticity to one input by re-solving on both sides of its value."""
     logs, step = [], options.sensitivity.solved_step
     for sign in (1.0, -1.0):
         moved = perturbed_templates(problem, [place], np.exp([[sign * step]]))
@@ -253,7 +267,7 @@ def _solved_again(
             near,
             ProgramBuilder if near is None else Condensation,
             options,
-        )  # alone: exponents differ
+        )  # one template at a time, because exponents differ
         answers = solve(programme.structure, programme.numbers, tolerance=1e-10, options=options.interior_point)
         exact = answers.status[0] == SolveStatus.solved and not programme.inexact()[0]
         logs.append(answers.objective[0] + programme.constant[0] if exact else math.nan)
@@ -261,21 +275,32 @@ def _solved_again(
 
 
 def _central(up: np.ndarray, down: np.ndarray, unknown: np.ndarray, kink: float) -> tuple[np.ndarray, np.ndarray]:
-    """Elasticities from one-sided ones, (place,) each, and where the two differ; one side where only that is known."""
+    """Return elasticities (place,) as means of the two sides, and where there is a kink.
+
+    If only one side is known, it is returned, and counts as a kink.
+
+    **Arguments:**
+
+    - `up`, `down`: one-sided elasticities (place,).
+    - `unknown`: whether the upper and the lower side are unknown (place, 2).
+    - `kink`: relative difference of the sides above which there is a kink.
+    """
     one_side = np.where(unknown[:, 1], np.where(unknown[:, 0], np.nan, up), down)
     mean = np.where(unknown.any(axis=1), one_side, 0.5 * (up + down))
     return mean, unknown.any(axis=1) | (np.abs(up - down) > kink * (1.0 + np.abs(mean)))
 
 
 def _finite(values: np.ndarray) -> np.ndarray:
-    """Groups without terms hold trivially and weigh nothing."""
+    """Return constraint values with 0 for groups without terms, which are always satisfied."""
     return np.where(np.isfinite(values), values, 0.0)
 
 
 def _groups(
     structure: ProgramStructure, numbers: ProgramNumbers, y: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Values (node, group), gradients (node, group, variable), and weights of terms (node, term) at one point."""
+    """Return values (node, group) and gradients (node, group, variable) of the constraints, and weights of their terms (node,
+    term).
+    """
     values, weights, _ = constraints(structure, numbers, y[None])
     gradients = np.zeros((*values.shape, len(y)))
     for k, target in enumerate(structure.target):
@@ -288,10 +313,10 @@ def _groups(
 
 @dataclass(frozen=True)
 class _Conditions:
-    """The optimality conditions at an optimum, linear in how it moves: [H Bᵀ; B 0] (dy, dλ) = right-hand side."""
+    """Linearized optimality conditions at an optimum: [H Bᵀ; B 0] (dy, dλ) = right-hand side."""
 
     matrix: np.ndarray
-    active: np.ndarray  # groups
+    active: np.ndarray  # active constraint groups
     lower: np.ndarray  # variables at their lower bound
     upper: np.ndarray
     nearly: int
@@ -301,7 +326,9 @@ class _Conditions:
     def at(
         cls, structure, numbers, y, multipliers, stationarity, values, gradients, weights, own: SensitivityOptions
     ) -> _Conditions:
-        """From the groups at the optimum: `values` (group,), `gradients` (group, variable), `weights` (term,)."""
+        """Build the conditions from the constraints at the optimum: `values` (group,), `gradients` (group, variable), `weights`
+        (term,).
+        """
         slack = np.where(np.isfinite(values), -values, np.inf)
         active = np.flatnonzero(multipliers > np.maximum(slack, own.active))
         room = y - numbers.lower[0], numbers.upper[0] - y
@@ -320,10 +347,10 @@ class _Conditions:
         return cls(matrix, active, lower, upper, int(nearly.sum()), own.rank)
 
     def moves(self, stationarity, values, lower, upper) -> np.ndarray:
-        """How the optimum moves as its conditions do, (case, variable); NaN where that is not determined.
+        """Return derivatives of the optimal variables (case, variable); NaN where they are not determined.
 
-        **Arguments:** derivatives of the stationarity (case, variable), of the groups (case, group) and of the box's ends
-        (case, variable).
+        **Arguments:** derivatives of the stationarity conditions (case, variable), of the constraints (case, group), and of the
+        lower and upper bounds (case, variable).
         """
         right = -np.hstack([stationarity, values[:, self.active], -lower[:, self.lower], -upper[:, self.upper]])
         u, s, vt = np.linalg.svd(self.matrix)

@@ -1,13 +1,13 @@
-"""Augmented Lagrangian on optax: constrained minimisation in a box, many problems at a time.
+"""Augmented Lagrangian method with optax: constrained minimization within bounds, many problems at a time.
 
-Minimise F(y) subject to G(y) <= 0 and l <= y <= u. For penalty rho and multipliers lambda >= 0 the inner loop descends
+Minimize F(y) subject to G(y) <= 0 and l <= y <= u. With penalty rho and multipliers lambda >= 0, the inner loop descends
 
     A(y) = F(y) + sum_i (max(0, lambda_i + rho G_i(y))^2 - lambda_i^2) / (2 rho)
 
-projected onto the box; the outer loop sets `lambda = max(0, lambda + rho G)` and raises rho.
+projected onto the bounds. The outer loop sets `lambda = max(0, lambda + rho G)` and raises rho.
 
-**Source:** Bertsekas 1982, Constrained Optimization and Lagrange Multiplier Methods, section 3.1; Nocedal and Wright
-2006, section 17.4.
+**Source:** Bertsekas 1982, Constrained Optimization and Lagrange Multiplier Methods, section 3.1; Nocedal and Wright 2006,
+section 17.4.
 """
 
 from collections.abc import Callable
@@ -22,17 +22,17 @@ Vector = Float[Array, " variable"]
 
 
 class LagrangianSettings(NamedTuple):
-    """Counts and schedules; arrays, so that other settings are no new trace."""
+    """Iteration counts and schedules. Counts are arrays, so that other counts need no new trace."""
 
-    outer: Array  # multiplier updates
-    inner: Array  # descent steps before each
+    outer: Array  # number of multiplier updates
+    inner: Array  # number of descent steps before each update
     penalty: tuple[float, float] = (5.0, 200.0)  # rho, first and last
     rate: tuple[float, float] = (5e-2, 2e-5)  # step in log space, first and last
     temperature: tuple[float, float] = (0.05, 1e-4)  # of the smooth maximum, first and last
 
 
 class LagrangianState(NamedTuple):
-    """A point and its multipliers; JAX arrays inside a trace, NumPy ones outside."""
+    """A point and its multipliers: JAX arrays inside a trace, NumPy arrays outside."""
 
     y: Any  # (variable,)
     multipliers: Any  # (constraint,)
@@ -42,12 +42,12 @@ class LagrangianState(NamedTuple):
 
 
 def _between(ends: tuple[float, float], share: Array) -> Array:
-    """Geometric schedule."""
+    """Return a value between two ends on a geometric schedule."""
     return ends[0] * (ends[1] / ends[0]) ** share
 
 
 def projected_gradient(gradient: Vector, y: Vector, lower: Vector, upper: Vector, near: float = 1e-9) -> Vector:
-    """Gradient without the components that push against the box: zero at a minimum."""
+    """Return the gradient without components that point out of the bounds. It is zero at a minimum."""
     at_lower, at_upper = y <= lower + near, y >= upper - near
     inward = jnp.where(at_lower, jnp.minimum(gradient, 0.0), gradient)
     return jnp.where(at_upper, jnp.maximum(inward, 0.0), inward)
@@ -63,16 +63,22 @@ def minimise_all(
     transformation: optax.GradientTransformation | None = None,
     constraints: int | None = None,
 ) -> LagrangianState:
-    """Minimise several problems at once.
+    """Minimize several problems at once.
 
-    The loop is around the map, not the map around the loop, whose body would be traced twice.
+    One loop runs over a batch of all problems. A batch of loops would trace the loop's body twice.
 
-    **Arguments:** `values(y, temperature, problem) -> (F, G)`, with `problem` an entry of `problems` along its first axis;
-    starts and boxes; `settings`; any optax transformation whose updates are steps of unit rate (default: Adam with short
-    memory, scaled by the schedule); `constraints`: how many there are, which spares a trace of `values` to find out.
+    **Arguments:**
 
-    **Returns:** the last points seen (the outer loop ends on a tight penalty, so they are the best ones too), their
-    multipliers, and the KKT residuals of the smooth problems there. One step returns the starts evaluated.
+    - `values`: `values(y, temperature, problem) -> (F, G)`, with `problem` an entry of `problems` along its first axis.
+    - `starts`, `lowers`, `uppers`: starts and bounds (problem, variable).
+    - `problems`: data of the problems, a pytree of arrays (problem, ...).
+    - `settings`: iteration counts and schedules.
+    - `transformation`: any optax transformation whose updates are steps of unit rate; by default Adam with short memory. The
+      schedule scales it.
+    - `constraints`: number of constraints, which saves a trace of `values` that would count them.
+
+    **Returns:** the last points evaluated, which are the best because the outer loop ends with a high penalty; their
+    multipliers; and the KKT residuals of the smooth problems there. With a single step, these points are the starts.
     """
     transformation = transformation or optax.scale_by_adam(b1=0.9, b2=0.99)
 
@@ -81,7 +87,7 @@ def minimise_all(
         pressed = jnp.maximum(0.0, multipliers + rho * constraints)
         return objective + jnp.sum(pressed**2 - multipliers**2) / (2.0 * rho), (objective, constraints, pressed)
 
-    # One loop over all steps holds the only copy of the gradient: the model is compiled once, not once a use.
+    # One loop over all steps contains the only copy of the gradient, so that the model is compiled only once.
     def step(index: Array, carry: tuple) -> tuple:
         round_, inner = index // settings.inner, index % settings.inner
         share = round_ / jnp.maximum(settings.outer - 1, 1)
@@ -93,7 +99,7 @@ def minimise_all(
             y, state, multipliers, _ = carry
             slope = jax.grad(augmented, has_aux=True)
             gradient, (objective, constraints, pressed) = slope(y, multipliers, rho, temperature, problem)
-            # The gradient of the augmented function is the Lagrangian's at the multipliers it presses with.
+            # The gradient of A is that of the Lagrangian at the updated multipliers.
             residual = jnp.max(jnp.abs(projected_gradient(gradient, y, lower, upper)))
             seen = LagrangianState(y, pressed, objective, constraints, residual)
             updates, state = transformation.update(gradient, state, y)

@@ -1,6 +1,6 @@
-"""The local regime: hardware and degrees continuous together from many starts, then the integer designs around the best.
+"""Local optimization: hardware and parallel degrees continuous together from many starts, then integer designs around the best.
 
-Local, for questions that have no certified answer yet, and for a quick look.
+For problems that have no certified solution yet, and for quick estimates.
 """
 
 import math
@@ -32,7 +32,10 @@ from hwopt.solver.solution import Certificate, Outcome, Solution, build_solution
 def _solve(
     form, transformation, count, template, starts, lowers, uppers, weights, elastic, limits, settings
 ) -> LagrangianState:
-    """Solve a batch of problems of one form; `count` of constraints."""
+    """Solve a batch of problems of one form.
+
+    **Arguments:** `count`: number of constraints.
+    """
 
     def values(y, temperature, problem):
         weight, is_elastic = problem
@@ -44,11 +47,11 @@ def _solve(
 
 
 Boxes = Sequence[np.ndarray]
-"""Starts, lower and upper bounds of problems, logarithms; of one, or of several along a first axis."""
+"""Start, lower and upper bounds, logarithms, of one problem, or of several along a first axis."""
 
 
 def sobol_starts(problem: Problem, count: int, seed: int) -> np.ndarray:
-    """Scrambled Sobol points in the box, logarithmic."""
+    """Return scrambled Sobol points within the variables' bounds, logarithms."""
     points = qmc.Sobol(len(problem.variables), rng=seed).random_base2(math.ceil(math.log2(count)))[:count]
     return problem.lower + points * (problem.upper - problem.lower)
 
@@ -62,13 +65,19 @@ def optimize_relaxed(
     deadline: Deadline | None = None,
     options: SearchOptions = SEARCH,
 ) -> Solution:
-    """The best of the integer designs around the best of many relaxed starts.
+    """Return the best of the integer designs around the best of many relaxed starts.
 
-    Valid integer designs around the best start are ordered by objective and a stiff price on violations: some of them get a
-    first look, the cheapest are re-optimised in what stays continuous, and the exact model has the last word.
+    Valid integer designs around the best start are ordered by objective plus a stiff penalty on violations. Some are optimized
+    for a few steps, the cheapest fully, in the variables that stay continuous. The exact model selects the best.
 
-    **Arguments:** `seed` of the Sobol starts; `transformation` of optax in place of Adam; `why`: what the scope says of the
-    missing certificate; `deadline` by which the best so far is returned; `options`: counts and schedules.
+    **Arguments:**
+
+    - `seed`: seed of the Sobol starts.
+    - `progress`: whether to show a progress bar.
+    - `transformation`: optax transformation in place of Adam.
+    - `why`: reason why there is no certificate, appended to its scope.
+    - `deadline`: time at which the best design so far is returned.
+    - `options`: iteration counts and schedules.
     """
     work = _Relaxed(problem, transformation, seed, why, ExactModel(problem).prepare(), deadline or Deadline(), options)
 
@@ -81,7 +90,7 @@ def optimize_relaxed(
 
 @dataclass
 class _Relaxed:
-    """A relaxed question under way."""
+    """A local optimization in progress."""
 
     problem: Problem
     transformation: optax.GradientTransformation | None
@@ -97,18 +106,22 @@ class _Relaxed:
 
     @property
     def integer_counts(self) -> tuple[int, int]:
-        """Multiplier updates, and descent steps before each, of the integer stage."""
+        """Number of multiplier updates of the integer stage, and of descent steps before each."""
         return self.own.integer_updates, self.own.integer_steps
 
     def solve(self, boxes: Boxes, counts: tuple[int, int], weights: np.ndarray | None = None) -> LagrangianState:
-        """Solve a batch of problems; fewer are padded with copies of the last.
+        """Solve a batch of problems; a smaller one is padded with copies of its last problem.
 
-        The solver carries one variable more: s >= 0, by which budget i is exceeded, `G_i <= w_i s`. Ordinary problems pin it
-        to zero; elastic ones minimise it instead of the objective.
+        The solver has one more variable s >= 0, by which budget i may be exceeded: `G_i <= w_i s`. Ordinary problems fix it at
+        zero; elastic problems minimize it instead of the objective.
 
-        **Arguments:** `counts` of outer and inner steps; `weights` of an elastic problem, (problem, budget), or None.
+        **Arguments:**
 
-        **Returns:** optima; elastic ones have s as last variable.
+        - `boxes`: starts and bounds.
+        - `counts`: number of outer and of inner steps.
+        - `weights`: weights w of an elastic problem (problem, budget), or None.
+
+        **Returns:** optima. Those of elastic problems have s as last variable.
         """
         problem, size, elastic, own = self.problem, len(boxes[0]), weights is not None, self.own
         excess = np.full((size, 1), math.log(own.most_factor) if elastic else 0.0)
@@ -129,7 +142,7 @@ class _Relaxed:
         return optimum if elastic else optimum._replace(y=optimum.y[:, :-1])
 
     def around(self, starts: np.ndarray) -> Boxes:
-        """Starts in the whole box."""
+        """Return starts with the bounds of the whole problem."""
         return np.broadcast_arrays(starts, self.problem.lower, self.problem.upper)
 
     def run(self, progress: bool) -> Solution:
@@ -164,7 +177,7 @@ class _Relaxed:
         )  # fmt: skip
 
     def cut_short(self) -> Solution:
-        """The best of a first look: nothing better is known in time."""
+        """Return the best of some sampled designs, for a deadline that passed before a relaxed optimum was known."""
         y, exact = sampled_start(self.problem, self.model, self.own)
         if exact.violation > FEASIBILITY_TOLERANCE and not reason_without_lattice(self.problem):
             lattice = lattice_of(self.problem)
@@ -187,7 +200,7 @@ class _Relaxed:
         return build_solution(self.problem, y, multipliers, relaxed_multipliers, exact, proof, outcome, infeasibility)
 
     def integer_boxes(self, relaxed: np.ndarray) -> list[Boxes]:
-        """Start and box of each integer design around a relaxed one: what is an integer has no room."""
+        """Return start and bounds of each integer design around a relaxed one. The bounds of integers coincide."""
         problem, names = self.problem, [each.name for each in self.problem.variables]
         boxes = []
         for design in rounding_candidates(problem, dict(zip(names, np.exp(relaxed), strict=True)), self.own):
@@ -196,9 +209,15 @@ class _Relaxed:
         return boxes
 
     def cheapest(self, candidates: list[Boxes], counts: tuple[int, int], keep: int) -> list[Boxes]:
-        """The best of some designs after a number of steps (one: as they stand), each starting where those steps ended.
+        """Return the best of some designs after a number of steps, each with its end point as next start.
 
-        Best by objective and violations at a stiff price.
+        One step evaluates the designs without moving them. The order is by objective plus a stiff penalty on violations.
+
+        **Arguments:**
+
+        - `candidates`: start and bounds of each design.
+        - `counts`: number of outer and of inner steps.
+        - `keep`: maximum number of designs returned.
         """
         merits, moved = [], []
         for first in range(0, len(candidates), self.own.starts):
@@ -210,9 +229,9 @@ class _Relaxed:
         return [moved[i] for i in order[:keep]]
 
     def minimal_relaxations(self, start: np.ndarray) -> str:
-        """The smallest relaxations that would make a question feasible: each budget alone, and all together.
+        """Describe the smallest relaxations that would make a problem feasible: of each budget alone, and of all together.
 
-        Minimises s in `log(used / limit) <= w s`, from the least violated point, in the relaxed model.
+        Minimizes s in `log(used / limit) <= w s`, from the least violated point, in the relaxed model.
         """
         budgets = self.problem.budgets
         weights = np.vstack([np.eye(len(budgets)), np.ones((1, len(budgets)))])
