@@ -1,1 +1,1 @@
-"""Several workloads on the same parts: subproblems, master search, budget allocation."""
+"""Several workloads on the same parts: subproblems of the members, master search over parts, allocation of joint budgets."""

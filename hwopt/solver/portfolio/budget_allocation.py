@@ -1,10 +1,13 @@
-"""Budgets that all members of a portfolio share: what is allotted to each, searched over.
+"""Budgets that all members of a portfolio share: branch and bound over their allocation to members.
 
-Once each member is allotted a share e_i of a budget, with `sum_i e_i <= 1`, members have nothing in common again but their parts,
-and `parts_search` answers. In a box of allotments each may use its upper end: a relaxation, whose bound holds for all allotments of
-the box, and whose list of designs is the best of them wherever it satisfies the budgets together. Where it does not, what each
-member uses at least, a question of its own, narrows allotments; then the box is split between what members would use, in
-proportion to what is left of the budget beyond that, and that very allotment is tried: its list satisfies the budgets.
+Once each member has a share e_i of a joint budget, with `sum_i e_i <= 1`, members are coupled by their parts only, and
+`PortfolioSearch` finds the best joint design. In a node of allocations, each member may use the upper end of its share. This is
+a relaxation: its bound holds for all allocations in the node, and its joint design is optimal there if it satisfies the joint
+budgets.
+
+If it does not, each member's least use of the budget, from a search of its own, tightens the shares. The node is then split
+between the members' uses, in proportion to what the budget leaves beyond the least uses. That allocation is also tried: a joint
+design for it satisfies the joint budgets.
 """
 
 from __future__ import annotations
@@ -30,7 +33,9 @@ from hwopt.solver.solution import Outcome
 
 @dataclass(frozen=True)
 class BudgetAllocation:
-    """A box of shares of each budget by member, (budget, member); and what all cost at least in it."""
+    """Node of allocations: range of each member's share of each budget (budget, member), and a lower bound of the total cost
+    within it.
+    """
 
     low: np.ndarray
     high: np.ndarray
@@ -38,20 +43,28 @@ class BudgetAllocation:
 
     @property
     def tightened(self) -> BudgetAllocation:
-        """The same without shares that leave too little for what others have at least."""
+        """The node without shares that leave the other members less than their lower ends."""
         others = self.low.sum(axis=1, keepdims=True) - self.low
         return replace(self, high=np.minimum(self.high, 1.0 - others))
 
     def wanted(self, used: np.ndarray) -> np.ndarray:
-        """Shares that add up to 1: at least the lower ends, and the rest in proportion to what was used beyond them."""
+        """Return shares that add up to 1: the lower ends, and the rest in proportion to the use beyond these.
+
+        **Arguments:** `used`: shares that the members use (budget, member).
+        """
         beyond = np.maximum(used - self.low, 1e-12)
         left = np.maximum(1.0 - self.low.sum(axis=1, keepdims=True), 0.0)
         return self.low + left * beyond / beyond.sum(axis=1, keepdims=True)
 
     def halves(self, used: np.ndarray, narrowest: float = SEARCH.portfolio.narrowest_share) -> list[BudgetAllocation]:
-        """Two boxes whose relaxation does not allow what was used of this one, as far as that is too much.
+        """Split the node so that, as far as possible, neither child's relaxation allows what was used in this one.
 
-        **Arguments:** `used` shares, (budget, member); `narrowest`: share below which a box is not split.
+        **Arguments:**
+
+        - `used`: shares that the members use (budget, member).
+        - `narrowest`: share below which a range is not split.
+
+        **Returns:** two children; none if all ranges are too narrow.
         """
         budget = int(np.argmax(used.sum(axis=1)))
         wanted = self.wanted(used)[budget]
@@ -69,11 +82,19 @@ class BudgetAllocation:
 
 @dataclass
 class JointBudgetSearch:
-    """The search of a portfolio under budgets of all its members; answers as `PortfolioSearch` does.
+    """Search of a portfolio under joint budgets, with the interface of `PortfolioSearch`.
 
-    **Arguments:** `families` whose members' last budgets are those of all, whole; searches at `most`, by default as in the
-    options; `best` list that holds them together; `bound`: least of what was discarded; `open` boxes; `root`: the search in which
-    each member may use all.
+    **Arguments:**
+
+    - `families`: combinations of choices. The last budgets of each member are the joint ones, unallocated.
+    - `budgets`: the joint budgets.
+    - `deadline`: time limit.
+    - `most`: maximum number of searches over parts; that of the options by default.
+    - `best`: best joint design that satisfies the joint budgets.
+    - `bound`: least bound of discarded nodes.
+    - `open`: open nodes of allocations.
+    - `root`: the first search, in which each member may use the whole budget.
+    - `running`: the search over parts in progress.
     """
 
     families: Sequence[ChoiceFamily]
@@ -93,33 +114,35 @@ class JointBudgetSearch:
 
     @property
     def proved_bound(self) -> float:
-        """What no list is below."""
+        """Proved lower bound of the total cost of any joint design."""
         if self.root is not None and self.running is self.root:
             return self.root.proved_bound
         return min([self.bound, *(each.floor for each in self.open)]) if self.open or self.complete else 0.0
 
     @property
     def nodes(self) -> list[BudgetAllocation]:
-        """What is left."""
+        """Open nodes of allocations."""
         return self.open
 
     @property
     def alone(self) -> dict[tuple[int, int], MemberSearch]:
-        """Searches of each member over all parts."""
+        """Search of each member over all parts, by (family, member)."""
         return {} if self.root is None else self.root.alone
 
     @property
     def bounds(self) -> dict[int, float]:
-        """What is proved of each combination of choices; less than there may be, since each member may use all."""
+        """Lower bound of each combination of choices. It may be loose, because each member may use the whole budget."""
         return {} if self.root is None else self.root.bounds
 
     @property
     def on_parts_of(self) -> dict[int, tuple[float, float]]:
-        """What was found in the parts of members speaks of the answer where the first search was the last."""
+        """Costs on the parts of each member's best design. They are valid only if the first search was the only one; else
+        empty.
+        """
         return self.root.on_parts_of if self.root is not None and self.searches == 1 else {}
 
     def run(self, progress: Callable[[Any], None] | None = None) -> None:
-        """Search until all is discarded, or time is over."""
+        """Search until all nodes are discarded, or until a limit of time, nodes or searches."""
         shape = len(self.budgets), len(self.families[0].asked)
         self.open = [BudgetAllocation(np.zeros(shape), np.ones(shape))]
         options = self.options.portfolio
@@ -133,7 +156,7 @@ class JointBudgetSearch:
             box = self._replace(box, [replace(box, floor=max(box.floor, found.proved_bound))])[0]
             if not found.complete:
                 return
-            if found.best is self.best:  # no list is better here
+            if found.best is self.best:  # no better joint design in this node
                 self._replace(box, [])
                 continue
             used = self.used(found.best)
@@ -153,7 +176,7 @@ class JointBudgetSearch:
         self.complete = not self.open
 
     def last_look(self) -> None:
-        """Like `PortfolioSearch.last_look`, for a list that satisfies the joint budgets."""
+        """Find a first joint design that satisfies the joint budgets; see `PortfolioSearch.last_look`."""
         found = PortfolioSearch(self.families, self.deadline, options=self.options)
         found.last_look()
         self.root = self.root or found
@@ -161,7 +184,10 @@ class JointBudgetSearch:
             self.best = found.best
 
     def _least(self) -> np.ndarray:
-        """What each member uses of each budget at least, (budget, member): on the best machine for that; nothing of many."""
+        """Return the least share of each budget that each member uses (budget, member), on its most economical machine.
+
+        With more combinations of choices than the options allow, the shares are 0.
+        """
         least = np.zeros((len(self.budgets), len(self.families[0].asked)))
         if sum(len(family.combinations) for family in self.families) > self.options.portfolio.joint_machines:
             return least
@@ -173,14 +199,14 @@ class JointBudgetSearch:
         return least
 
     def _replace(self, box: BudgetAllocation, others: list[BudgetAllocation]) -> list[BudgetAllocation]:
-        """Others in place of a box, whose bound is on record where there are none."""
+        """Replace a node by its children. Without children, its bound is recorded."""
         if not others:
             self.bound = min(self.bound, box.floor)
         self.open = [*(each for each in self.open if each is not box), *others]
         return others
 
     def _searched(self, shares: np.ndarray, progress: Callable[[Any], None] | None) -> PortfolioSearch:
-        """The search of parts where each member has a share of each budget."""
+        """Run the search over parts with given shares of the budgets (budget, member)."""
         families = self.families if (shares == 1.0).all() else [self._allotted(each, shares) for each in self.families]
         search = PortfolioSearch(families, self.deadline, best=self.best, options=self.options)
         self.running, self.root = search, self.root or search
@@ -191,7 +217,7 @@ class JointBudgetSearch:
         return search
 
     def _allotted(self, family: ChoiceFamily, shares: np.ndarray) -> ChoiceFamily:
-        """A family whose members have shares of the budgets; how their costs follow the clock, they know from before."""
+        """Return a family whose members have shares of the budgets. Powers of the clock that are already known are kept."""
         pairs = [*zip(family.asked, shares.T, strict=True)]
         tilted = zip(family.tilted, shares.T, strict=True) if family.tilted else ()
         return replace(
@@ -199,7 +225,7 @@ class JointBudgetSearch:
         )
 
     def used(self, listed: JointDesign) -> np.ndarray:
-        """Shares of the budgets that the designs of a list use, (budget, member)."""
+        """Return the shares of the budgets that a joint design uses (budget, member)."""
         return np.stack([self._used(work, listed.clock) for work in listed.works], axis=1)
 
     def _used(self, work: MemberSearch, clock: float) -> np.ndarray:
@@ -220,7 +246,9 @@ class JointBudgetSearch:
 
 
 def _least_use(problem: Problem, budget: Budget, deadline: Deadline, options: SearchOptions) -> float:
-    """What a member uses of a budget at least, SI: infinite where it has no design, 0 where time is over."""
+    """Return a lower bound of a member's use of a budget, SI units: infinite where it has no design, 0 where none is proved in
+    time.
+    """
     found = solve_global(replace(problem, objective=budget.metric), deadline=deadline, explain=False, options=options)
     if found.outcome is Outcome.infeasible:
         return math.inf
@@ -228,7 +256,7 @@ def _least_use(problem: Problem, budget: Budget, deadline: Deadline, options: Se
 
 
 def _allotted(asked: MemberProblem, shares: np.ndarray) -> MemberProblem:
-    """A member whose last budgets are shares of what they are."""
+    """Return a member's problem whose last budgets are multiplied by its shares."""
     of = lambda problem: problem.relaxed([*[1.0] * (len(problem.budgets) - len(shares)), *map(float, shares)])
     problems = tuple(of(problem) for problem in asked.problems)
     models = tuple(ExactModel(problem).prepare() for problem in problems)

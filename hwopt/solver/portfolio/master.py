@@ -1,9 +1,11 @@
-"""Boxes of parts under search: what all members cost in each at least, designs of all in the same parts, where boxes are split.
+"""Master search over shared parts: branch and bound on nodes of parts, with the members' searches as subproblems.
 
-Where members want different clocks, halving the range of clocks would take many boxes. A member's cost, divided by a power `t_i`
-of the clock `c`, costs at least `L_i` in a box; so all of them cost at least the least of `sum_i L_i c^t_i`, which is convex in
-the logarithm of c. With `t_i` the elasticity of its cost at the best list's clock, that is as high as the best list where costs
-are log-log convex: a tangent in place of an interval. Any power will do for the bound.
+Where members prefer different clocks, halving the range of clocks would take many nodes. Instead, a member's cost is divided by
+a power `t_i` of the clock `c`, and bounded by `L_i` in a node. All members together then cost at least the minimum of `sum_i
+L_i c^t_i`, which is convex in log c.
+
+Any power gives a valid bound. With `t_i` the elasticity of the member's cost at the clock of the best joint design, the bound
+is tight where costs are log-log convex: it is a tangent instead of an interval.
 """
 
 from __future__ import annotations
@@ -22,15 +24,21 @@ from hwopt.solver.search.node_relaxations import CHOICE
 from hwopt.solver.search.search_tree import OutOfTime
 
 _SAME = 1e-6
-"""Relative difference up to which two clocks are one."""
+"""Relative difference up to which two clocks count as equal."""
 
 
 def least_weighted_sum(
     members: Sequence[tuple[float, float]], low: float, high: float, halvings: int = SEARCH.portfolio.clock_halvings
 ) -> tuple[float, float]:
-    """The least of `sum_i a_i c^t_i` for clocks c from `low` to `high`, members `(a_i, t_i)`, and the clock where it is.
+    """Return the minimum of `sum_i a_i c^t_i` over clocks c from `low` to `high`, and the clock at the minimum.
 
-    The sum is convex in the logarithm of c.
+    The sum is convex in log c; the minimum is found by bisection.
+
+    **Arguments:**
+
+    - `members`: coefficient and exponent `(a_i, t_i)` of each member.
+    - `low`, `high`: range of the clock.
+    - `halvings`: number of bisections.
     """
     levels, tilts = np.array(members).T
     if not np.isfinite(levels).all() or not tilts.any() or low == high:
@@ -45,9 +53,13 @@ def least_weighted_sum(
 
 @dataclass
 class ChoiceFamily:
-    """Combinations of choices that differ in numbers of machines alone, for all members.
+    """Combinations of choices that differ only in numbers of their machines, for all members.
 
-    **Arguments:** their numbers among all; members as they are asked; `tilted` once it is known how their costs follow the clock.
+    **Arguments:**
+
+    - `combinations`: their indices among all combinations.
+    - `asked`: problems of the members.
+    - `tilted`: the same with objectives divided by powers of the clock, once the elasticities of the costs are known.
     """
 
     combinations: tuple[int, ...]
@@ -60,7 +72,7 @@ class ChoiceFamily:
 
     @property
     def box(self) -> dict[str, tuple[float, float]]:
-        """All parts."""
+        """Bounds of all shared parts."""
         several = len(self.combinations) > 1
         choice = {CHOICE: (1.0, float(len(self.combinations)))} if several else {}
         return choice | {name: (each.lower, each.upper) for name, each in self.asked[0].parts.items()}
@@ -68,7 +80,7 @@ class ChoiceFamily:
 
 @dataclass
 class PartsNode:
-    """A box of parts, and each member's search in it."""
+    """A node of shared parts, with each member's search within it."""
 
     family: ChoiceFamily
     box: Box
@@ -78,23 +90,25 @@ class PartsNode:
 
     @property
     def bound(self) -> float:
-        """What all members cost at least."""
+        """Lower bound of the total cost."""
         return max(self.floor, self._least[0])
 
     @property
     def _least(self) -> tuple[float, float]:
-        """What all members' own bounds come to at least, and at which clock."""
+        """Minimum over clocks of the sum of the members' lower bounds, and the clock at that minimum."""
         return least_weighted_sum(
             [(work.bound, work.asked.tilt) for work in self.works], *self._clocks, self.family.options.clock_halvings
         )
 
     @property
     def _clocks(self) -> tuple[float, float]:
-        """Both ends of the clock."""
+        """Range of the clock."""
         return next((self.box[name] for name in CONTINUOUS if name in self.box), (1.0, 1.0))
 
     def allowed(self, work: MemberSearch, most: float) -> float:
-        """What a member may cost, over the power of the clock that it is tilted by, if the list is to cost no more than `most`."""
+        """Return the highest cost of a member at which the total cost can be no more than `most`, divided by its power of the
+        clock.
+        """
         others = [each for each in self.works if each is not work]
         if any(math.isinf(each.bound) for each in others):
             return -math.inf
@@ -105,7 +119,7 @@ class PartsNode:
 
     @property
     def tilted(self) -> bool:
-        """Whether members are searched over powers of the clock."""
+        """Whether the members' objectives are divided by powers of the clock."""
         return any(work.asked is not each for work, each in zip(self.works, self.family.asked, strict=True))
 
     @property
@@ -114,7 +128,9 @@ class PartsNode:
 
     @property
     def cut(self) -> tuple[str, float] | None:
-        """The part to split along, and the last value of the lower half; None where designs agree in all, or one has none."""
+        """Part to branch on, and the last value of its lower half. None where the designs agree in all parts, or a member has
+        no design.
+        """
         if any(work.result.point is None for work in self.works):
             return None
         parts = [work.parts for work in self.works]
@@ -128,13 +144,21 @@ class PartsNode:
         low, high = self._clocks
         if not self.tilted or high <= low * (1.0 + _SAME):
             return None
-        at = self._least[1]  # tangents lie lowest beside the designs
+        at = self._least[1]  # where the sum of the tangents is least
         return CONTINUOUS[0], at if low * (1.0 + _SAME) < at < high / (1.0 + _SAME) else math.sqrt(low * high)
 
 
 @dataclass(frozen=True)
 class JointDesign:
-    """A design of each member in the same parts. **Arguments:** `clock` of all; `value`, weighted sum of what they cost."""
+    """A design of each member on the same parts.
+
+    **Arguments:**
+
+    - `value`: weighted sum of the members' costs.
+    - `works`: the members' searches, whose best designs these are.
+    - `clock`: clock of all members.
+    - `family`: combinations of choices that contain the design; None without a design.
+    """
 
     value: float = math.inf
     works: tuple[MemberSearch, ...] = ()
@@ -144,11 +168,20 @@ class JointDesign:
 
 @dataclass
 class PortfolioSearch:
-    """The search of a portfolio, on one machine or more.
+    """Search of a portfolio, over one machine or several.
 
-    **Arguments:** `best` list so far; `bound`: least of what was discarded, and of each combination (`bounds`); `nodes` that are
-    open; `alone`: searches of each member over all parts (family, member); `on_parts_of`: for each member, what the best list costs
-    that was met in the parts of its own best design, infinite where none was, and what all cost there at least.
+    **Arguments:**
+
+    - `families`: combinations of choices to search.
+    - `deadline`: time limit.
+    - `best`: best joint design so far.
+    - `bound`: least bound of discarded nodes.
+    - `bounds`: the same by combination of choices.
+    - `nodes`: open nodes of parts.
+    - `alone`: search of each member over all parts, by (family, member).
+    - `on_parts_of`: for each member, the cost of the best joint design on the parts of its own best design (infinite if none
+      was found), and a lower bound of that cost.
+    - `asked`: parts on which a joint design was already tried.
     """
 
     families: Sequence[ChoiceFamily]
@@ -160,14 +193,14 @@ class PortfolioSearch:
     alone: dict[tuple[int, int], MemberSearch] = field(default_factory=dict)
     on_parts_of: dict[int, tuple[float, float]] = field(default_factory=dict)
     asked: set[tuple] = field(default_factory=set)
-    boxes: int = 0  # programmes bounded
+    boxes: int = 0  # number of search nodes bounded, of all members
     boxes_of_parts: int = 0
     complete: bool = False
     options: SearchOptions = SEARCH
 
     @property
     def proved_bound(self) -> float:
-        """What no list is below."""
+        """Proved lower bound of the total cost of any joint design."""
         return min([self.bound, *(node.bound for node in self.nodes)]) if self.nodes or self.complete else 0.0
 
     @property
@@ -175,7 +208,7 @@ class PortfolioSearch:
         return self.best.value / (1.0 + self.options.portfolio.gap)
 
     def run(self, progress: Callable[[PortfolioSearch], None] | None = None) -> None:
-        """Search until all is discarded, or time is over."""
+        """Search until all nodes are discarded, or until a limit of time or nodes."""
         nodes = [self._node(family, family.box) for family in self.families]
         self.alone = {(at, i): work for at, node in enumerate(nodes) for i, work in enumerate(node.works)}
         self.nodes = nodes
@@ -202,7 +235,7 @@ class PortfolioSearch:
             self.boxes += work.result.boxes - before
 
     def _node(self, family: ChoiceFamily, box: Box, parent: PartsNode | None = None) -> PartsNode:
-        """A box of parts; members whose best design of the parent lies in it keep their search."""
+        """Return a node of parts. Members whose best design in the parent lies within the node keep their search."""
         self.boxes_of_parts += 1
         asked = family.tilted or family.asked
         if parent is None:
@@ -217,7 +250,7 @@ class PortfolioSearch:
         return PartsNode(family, box, works, floor=parent.bound)
 
     def _settle(self, node: PartsNode) -> None:
-        """A box in which all members are searched: lists that follow from their designs, and halves of the box."""
+        """Evaluate joint designs of a node whose members are all searched, then discard or split it."""
         family, cut = node.family, node.cut
         if all(work.result.point is not None for work in node.works):
             self._offer(family, node.works)
@@ -241,11 +274,11 @@ class PortfolioSearch:
         )
 
     def _replace(self, node: PartsNode, others: list[PartsNode]) -> None:
-        """Others in place of a box, at once: whoever looks on when time is over sees the one or the other."""
+        """Replace a node by its children in one assignment, so that a deadline in between finds a consistent list."""
         self.nodes = [*(each for each in self.nodes if each is not node), *others]
 
     def _slope(self, work: MemberSearch) -> float:
-        """How the cost of a design of the best list follows the clock, as an elasticity."""
+        """Return the elasticity of a member's cost to the clock, at the best joint design."""
         low, high = work.asked.parts[CONTINUOUS[0]].lower, work.asked.parts[CONTINUOUS[0]].upper
         step = self.options.portfolio.clock_step
         clocks = np.clip(self.best.clock * np.exp([-step, step]), low, high)
@@ -254,7 +287,7 @@ class PortfolioSearch:
         return float(np.diff(np.log(work.at_clocks(clocks, held=False)))[0] / np.diff(np.log(clocks))[0])
 
     def _heads(self, node: PartsNode) -> list[MemberSearch]:
-        """Members whose parts are tried for all: every one's at first, then those of the dearest."""
+        """Return the members whose parts are tried for all: every member at the root, later only the most expensive one."""
         if node.cut is None:
             return []
         return (
@@ -264,7 +297,15 @@ class PortfolioSearch:
         )
 
     def _ask(self, node: PartsNode, head: MemberSearch) -> None:
-        """A list in the parts of a member's best design; its plans at other clocks too, up to those that members want."""
+        """Search for a joint design on the parts of one member's best design.
+
+        Its plans are evaluated at the clocks that the members prefer, and between these.
+
+        **Arguments:**
+
+        - `node`: node whose members are all searched.
+        - `head`: member whose parts are tried.
+        """
         key = (id(node.family), *(round(value, 9) for value in head.parts.values()))
         if key in self.asked:
             return
@@ -283,7 +324,9 @@ class PortfolioSearch:
             self.on_parts_of[node.works.index(head)] = value, asked.bound
 
     def last_look(self) -> None:
-        """Find a first list for a stopped search by last looks only: all members take the parts of one member's best design."""
+        """Find a first joint design for a stopped search by final heuristic runs: all members take the parts of one member's
+        best design.
+        """
         looks = self.options.heuristic.last_generations // len(self.families[0].asked)
         for at, family in enumerate(self.families[: self.options.heuristic.last_lattices]):
             alone = [each.within(family.box, self.deadline).looked(looks) for each in family.asked]
@@ -300,15 +343,17 @@ class PortfolioSearch:
                     return
 
     def _is_first(self, node: PartsNode) -> bool:
-        """Whether a box holds all parts of the only machine there is."""
+        """Return whether a node is the root of a search with a single family."""
         return len(self.families) == 1 and any(work is node.works[0] for work in self.alone.values())
 
     def _offer(self, family: ChoiceFamily, works: Sequence[MemberSearch], wanted: Sequence[MemberSearch] = ()) -> float:
-        """What designs that agree in all parts but the clock cost together, at the best clock for their plans.
+        """Return the total cost of designs that agree in all parts but the clock, at the best clock for their plans.
 
-        **Arguments:** `wanted`: others whose clocks are tried too.
+        The designs become the best joint design if they improve on it.
 
-        **Returns:** infinity where they do not agree, or no clock will do.
+        **Arguments:** `wanted`: other members' searches, whose clocks are tried too.
+
+        **Returns:** the cost; infinite where parts differ, or where no clock is feasible.
         """
         parts = [work.parts for work in works]
         names = [name for name in parts[0] if name not in CONTINUOUS]
@@ -327,7 +372,7 @@ class PortfolioSearch:
         return float(values[at])
 
     def _discard(self, node: PartsNode) -> None:
-        """A box of parts goes, its bound on record."""
+        """Discard a node of parts, and record its bound."""
         bound = node.bound
         self.bound = min(self.bound, bound)
         first, last = map(int, node.box.get(CHOICE, (1, 1)))
@@ -337,7 +382,7 @@ class PortfolioSearch:
 
 
 def _box_of(family: ChoiceFamily, work: MemberSearch) -> dict[str, tuple[float, float]]:
-    """Return the parts of a member's best design as a box."""
+    """Return the parts of a member's best design as a node."""
     box = {}
     for name, value in work.parts.items():
         room = _SAME if name in CONTINUOUS else 0.0
@@ -347,5 +392,5 @@ def _box_of(family: ChoiceFamily, work: MemberSearch) -> dict[str, tuple[float, 
 
 
 def _holds(box: Box, parts: Mapping[str, float]) -> bool:
-    """Whether parts lie in a box."""
+    """Return whether parts lie within a node."""
     return all(low * (1.0 - _SAME / 2) <= parts[name] <= high * (1.0 + _SAME / 2) for name, (low, high) in box.items())

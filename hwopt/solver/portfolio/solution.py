@@ -1,4 +1,4 @@
-"""What an answer to a portfolio says: parts, members on them, budgets of all, and what is proved."""
+"""Solution of a portfolio: shared parts, members' designs, joint budgets, and certificate."""
 
 from __future__ import annotations
 
@@ -30,11 +30,18 @@ _NOT_FEASIBLE = {
 
 @dataclass(frozen=True)
 class MemberAnswer:
-    """A member of a portfolio, on the parts of all.
+    """A member of a portfolio solution, on the shared parts.
 
-    **Arguments:** `solution`: its design as an answer of its own; `cost`, weighted; `alone_bound`: what it costs at least on the
-    best parts for itself, and `alone` its best design there, where that was searched to the end; `on_its_parts`: what all cost in
-    those parts, infinite where no designs of all were found there, and at least (`on_its_parts_bound`); None where nobody asked.
+    **Arguments:**
+
+    - `name`, `weight`: the member, and the number of units of its objective that are bought.
+    - `counted`: what these units are.
+    - `solution`: its design as a solution of its own.
+    - `cost`: weighted cost.
+    - `alone_bound`: lower bound of its cost on the best parts for itself.
+    - `alone`: cost of its best design there, if that search was completed.
+    - `on_its_parts`: total cost of all members on those parts; infinite if no joint design was found, None if not computed.
+    - `on_its_parts_bound`: lower bound of that total cost.
     """
 
     name: str
@@ -62,9 +69,14 @@ def joint_violation(uses: Sequence[BudgetUse], solutions: Sequence[Solution]) ->
 
 @dataclass(frozen=True)
 class PortfolioSolution:
-    """The answer to a portfolio.
+    """Solution of a portfolio.
 
-    **Arguments:** `parts` that all share, SI, by name; `choices` as of `Solution`; `budgets` for all members together.
+    **Arguments:**
+
+    - `parts`: parts that all members share, SI units, by name.
+    - `members`: each member's design and costs.
+    - `choices`: outcome of each combination of choices; see `Solution`.
+    - `budgets`: use of the joint budgets.
     """
 
     portfolio: Portfolio
@@ -79,19 +91,19 @@ class PortfolioSolution:
 
     @property
     def feasible(self) -> bool:
-        """Whether each member has a design on the same parts."""
+        """Whether each member has a design on the same parts that satisfies all budgets."""
         if self.outcome is Outcome.evaluated:
             return self.certificate.max_violation <= FEASIBILITY_TOLERANCE
         return self.outcome in (Outcome.proved, Outcome.best_found)
 
     @property
     def chosen(self) -> dict[str, str]:
-        """Field -> value of the combination of choices that the parts are of."""
+        """Value by field of the best combination of choices."""
         return next((dict(each.chosen) for each in self.choices if each.fate is BranchOutcome.best), {})
 
     @property
     def separate_bound(self) -> float:
-        """What machines of their own cost at least, together."""
+        """Lower bound of the total cost if each member had its own best parts."""
         return sum(each.alone_bound for each in self.members)
 
     @property
@@ -108,11 +120,11 @@ class PortfolioSolution:
 
 
 def evaluate_portfolio(portfolio: Portfolio, designs: Mapping[str, Mapping[str, float]]) -> PortfolioSolution:
-    """Evaluate stated designs of a portfolio's members by the exact model, without a search.
+    """Evaluate specified designs of a portfolio's members by the exact model, without a search.
 
-    **Arguments:** `designs`: values of each member's variables, SI, by its name.
+    **Arguments:** `designs`: variables of each member's design, SI units, by the member's name.
 
-    **Raises:** `UserError` for missing or unknown members, and for invalid values of their variables.
+    **Raises:** `UserError` for missing or unknown members, for invalid values, and for members that differ in a shared part.
     """
     if unlike := {each.name for each in portfolio.members} ^ designs.keys():
         raise UserError(f"portfolio: a design of {', '.join(sorted(unlike))} is missing, or of no member")

@@ -1,4 +1,4 @@
-"""The certified answer to a portfolio: the best parts for all its members, a design of each in them, and the bound of all."""
+"""Certified optimization of a portfolio: the best shared parts, a design of each member on these, and a lower bound."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ AnySearch = PortfolioSearch | JointBudgetSearch
 
 
 def families_of(portfolios: Mapping[int, Portfolio], options: SearchOptions = SEARCH) -> list[ChoiceFamily]:
-    """Portfolios in families that differ in numbers of their machines alone, for every member. **Arguments:** by their number."""
+    """Group portfolios that, for every member, differ only in numbers of their machines.
+
+    **Arguments:** `portfolios`: portfolios by the index of their combination of choices.
+    """
     first = next(iter(portfolios.values()))
     problems = [{i: each.members[m].problem for i, each in portfolios.items()} for m in range(len(first.members))]
     keys: dict[int, list[int]] = {i: [] for i in portfolios}
@@ -64,9 +67,9 @@ def choice_rows(
     freeze: Iterable[str],
     bounds: Mapping[str, tuple[float, float]],
 ) -> list[Branch]:
-    """A portfolio under all combinations of choices.
+    """Return a portfolio under all combinations of choices.
 
-    **Raises:** `UserError` for a list that cannot be stated, and a value that no combination takes, though it was named.
+    **Raises:** `UserError` for an invalid portfolio, and for a named value that no combination accepts.
     """
 
     def state(asked: Any) -> Portfolio:
@@ -89,12 +92,17 @@ def certified_portfolio(
     explain: bool = True,
     options: SearchOptions = SEARCH,
 ) -> PortfolioSolution:
-    """Solve a portfolio over its parts, the plans of its members, and all choices.
+    """Optimize a portfolio over its shared parts, the plans of its members, and all choices.
 
-    **Arguments:** `rows`: the portfolio under each combination of choices; `explain`: say what would make an infeasible member
-    feasible; `deadline` by which the best so far is returned with an honest gap.
+    **Arguments:**
 
-    **Raises:** `UserError` where a member cannot be proved, or costs nothing that adds up.
+    - `rows`: the portfolio under each combination of choices.
+    - `deadline`: time at which the best joint design is returned with its proved gap.
+    - `progress`: whether to show a progress bar.
+    - `explain`: whether to compute the smallest relaxation for a member that has no feasible design.
+    - `options`: options of the search.
+
+    **Raises:** `UserError` where a member has no convex relaxation, or an objective that cannot be added up.
     """
     deadline = deadline or Deadline()
     portfolios = {i: row.question for i, row in enumerate(rows) if row.question is not None}
@@ -177,7 +185,9 @@ def _scope(search: AnySearch, combinations: int) -> str:
 
 
 def _solution(work: MemberSearch, kept: Mapping[str, float], search: AnySearch) -> tuple[Solution, bool]:
-    """A member's design on the parts of all as an answer of its own; and whether exact model and programme say the same of it."""
+    """Return a member's design on the shared parts as a solution of its own, and whether exact model and convex program agree
+    on it.
+    """
     problem = work.asked.problems[work.machine].kept_at(kept)
     lattice, point = work.search.lattice, work.result.point
     assert point is not None
@@ -201,7 +211,14 @@ def _member(
     kept: Mapping[str, float],
     total: float,
 ) -> MemberAnswer:
-    """A member of the answer. **Arguments:** `kept`: the parts of all, and what all cost in them (`total`)."""
+    """Return a member of the portfolio's solution.
+
+    **Arguments:**
+
+    - `i`, `work`, `solution`: index, search and design of the member.
+    - `kept`: the shared parts.
+    - `total`: total cost of all members on these.
+    """
     alone = [each for (_, at), each in search.alone.items() if at == i]
     whole = len(search.families) == 1 and alone[0].over and alone[0].result.complete
     value = alone[0].value if whole and math.isfinite(alone[0].value) else None
@@ -211,7 +228,7 @@ def _member(
         and value is not None
         and all(math.isclose(alone[0].parts[name], kept[name], rel_tol=1e-6) for name in kept)
     ):
-        on_its_parts = (min(on_its_parts[0], total), on_its_parts[1])  # the answer is in these very parts
+        on_its_parts = (min(on_its_parts[0], total), on_its_parts[1])  # the solution itself is on these parts
     return MemberAnswer(
         each.name,
         each.weight,
@@ -227,7 +244,7 @@ def _member(
 def _without_design(
     rows: Sequence[Branch], portfolios: Mapping[int, Portfolio], search: AnySearch, explain: bool
 ) -> PortfolioSolution:
-    """No list of designs satisfies all budgets, or none was found: which member is in the way."""
+    """Return the solution of a portfolio without a joint design, with the member that prevents one, if known."""
     portfolio = next(iter(portfolios.values()))
     none = [each for (at, _), each in search.alone.items() if at == 0 and math.isinf(each.bound)]
     proved = search.complete and math.isinf(search.bound)
@@ -247,7 +264,7 @@ def _without_design(
 
 
 def _fates(rows: Sequence[Branch], search: AnySearch, best: int, objective: float) -> tuple[Branch, ...]:
-    """What became of each combination of choices: the best first, what cannot be asked last; none where there were no choices."""
+    """Return the outcome of each combination of choices: the best first, refused ones last; empty without choices."""
     if len(rows) == 1 and not rows[0].chosen:
         return ()
     branches = []

@@ -1,13 +1,15 @@
-"""A portfolio's members over boxes of parts: each is a search of its own.
+"""Subproblem of a portfolio's member: the search over its own designs within a node of shared parts.
 
-Once parts are given, members have nothing in common: in a box of parts (chip, chips of a rack, NICs of a server, clock), the sum of
-what each member costs at least there,
+Once the shared parts (chip, chips of a rack, NICs of a server, clock) are given, the members are independent. In a node of
+parts, the sum of each member's least cost,
 
-    sum_i  weight_i  min over (parts in the box, plan_i) of cost_i,
+    sum_i  weight_i  min over (parts in the node, plan_i) of cost_i,
 
-bounds what all cost together, and is what they cost where their best designs have the same parts. Where these differ, the box is
-split between them. A member's search over part of a box is the search of its own question over fewer designs: its programmes are
-read once, and it stops where, with what the others cost at least, it could not beat the best list known.
+is a lower bound on the total cost. It is the total cost where the best designs of all members have the same parts. Where these
+differ, the node is split between them.
+
+A member's search within a node covers part of its own lattice and reuses the traces of its relaxations. It stops where, given
+the lower bounds of the other members, it cannot improve on the best joint design.
 """
 
 from __future__ import annotations
@@ -33,14 +35,18 @@ from hwopt.solver.search.search_tree import SearchResult, SearchState
 from hwopt.solver.search.solve_global import log_values
 
 Box = Mapping[str, tuple[float, float]]
-"""Both ends of parts by name, SI; of `CHOICE` the numbers of machines."""
+"""Lower and upper bound of each part by name, SI units; for `CHOICE`, the first and last number of a machine."""
 
 
 @dataclass(frozen=True)
 class MemberProblem:
-    """A member over all parts, on one machine or on several that differ in numbers alone.
+    """A member's problem over all parts, on one machine or on several that differ in numbers only.
 
-    **Arguments:** `problems` and `models` of the machines; `programmes` of its boxes.
+    **Arguments:**
+
+    - `member`: the member, with its weight.
+    - `problems`, `models`: problem and exact model of each machine.
+    - `programmes`: node relaxations.
     """
 
     member: Member
@@ -50,21 +56,21 @@ class MemberProblem:
 
     @property
     def parts(self) -> dict[str, Variable]:
-        """What members share, by name."""
+        """Variables that the members share, by name."""
         return parts_of(self.problems[0])
 
     @property
     def tilt(self) -> float:
-        """Power of the clock that the objective is divided by."""
+        """Exponent of the clock in the power by which the objective is divided."""
         return sum(self.programmes.tilt.values())
 
     def tilted(self, exponent: float) -> MemberProblem:
-        """The same, its objective divided by a power of the clock."""
+        """Return the problem with its objective divided by a power of the clock."""
         boxed = self.programmes.boxed
         return replace(self, programmes=self.programmes.tilted(dict.fromkeys(boxed, exponent))) if boxed else self
 
     def within(self, box: Box, deadline: Deadline) -> MemberSearch:
-        """Its search in a box of parts."""
+        """Return the member's search within a node of parts."""
         problem = self.problems[0].narrowed({name: ends for name, ends in box.items() if name != CHOICE})
         lattice = lattice_of(problem)
         if CHOICE in box:
@@ -78,7 +84,16 @@ class MemberProblem:
 
 @dataclass
 class MemberSearch:
-    """A member's search in a box of parts. **Arguments:** `floor`: bound of a box that holds this one, a logarithm."""
+    """A member's search within a node of parts.
+
+    **Arguments:**
+
+    - `asked`: the member's problem.
+    - `search`: state of the search.
+    - `floor`: log lower bound inherited from the parent node.
+    - `over`: whether the search has ended.
+    - `under_way`: rounds of the search, once it has started.
+    """
 
     asked: MemberProblem
     search: SearchState
@@ -96,12 +111,12 @@ class MemberSearch:
 
     @property
     def bound(self) -> float:
-        """What the member costs at least, weighted, over the power of the clock that it is tilted by."""
+        """Lower bound of the member's weighted cost, divided by the power of the clock in `tilt`."""
         return self.weight * math.exp(max(self.floor, self.result.proved_bound))
 
     @property
     def value(self) -> float:
-        """What its best design costs, likewise; infinite where none is known."""
+        """Weighted cost of the member's best design, divided by the same power of the clock; infinite without a design."""
         return self.weight * math.exp(self.result.value)
 
     @property
@@ -109,17 +124,20 @@ class MemberSearch:
         return math.inf if self.result.point is None else self.value - self.bound
 
     def looked(self, generations: int) -> MemberSearch:
-        """Take the result of a last look, and return self."""
+        """Improve the result by a final heuristic run, and return self."""
         self.search.result = final_heuristic(self.search.programmes, self.result, generations)
         return self
 
     def advance(self, allowed: float) -> None:
-        """One round more. **Arguments:** `allowed`: what the member may cost for a list that is better than the best."""
+        """Run one more round of the search.
+
+        **Arguments:** `allowed`: the highest cost of the member in a joint design that improves on the incumbent.
+        """
         most = math.log(allowed / self.weight) if 0.0 < allowed < math.inf else math.copysign(math.inf, allowed)
         self.search.incumbent.value = min(self.result.value, most)
         if (
             self.under_way is None
-        ):  # looks help where no list is known yet; else bounds say sooner that there is nothing
+        ):  # the heuristic helps while there is no joint design; later, bounds settle a node sooner
             self.under_way = rounds(self.search, looks=math.isinf(allowed))
         if self.result.rounds and self.result.open_bound > self.search.cutoff:
             self.search.drop()
@@ -129,25 +147,29 @@ class MemberSearch:
 
     @cached_property
     def values(self) -> dict[str, float]:
-        """What the best design comes to, by name. Asked when the search is over."""
+        """Variables of the best design by name. Available once the search is over."""
         assert self.result.point is not None
         return self.result.design | self.search.lattice.design(self.result.point)
 
     @property
     def parts(self) -> dict[str, float]:
-        """The parts of the best design; and the number of its machine, from 1, where there are several."""
+        """Parts of the best design; with several machines, also the number of its machine, from 1."""
         machine = {CHOICE: self.values[CHOICE]} if CHOICE in self.values else {}
         parts = parts_of(self.search.programmes.problem)
         return machine | {name: self.values.get(name, each.lower) for name, each in parts.items()}
 
     @property
     def machine(self) -> int:
-        """Number of the machine of the best design, from 0."""
+        """Index of the best design's machine, from 0."""
         return int(self.values.get(CHOICE, 1.0)) - 1
 
     def at_clocks(self, clocks: np.ndarray, held: bool = True) -> np.ndarray:
-        """What the plan of the best design costs at some clocks, by the exact model, weighted; infinite where it does not hold,
-        unless it need not be `held`.
+        """Return the weighted cost of the best design's plan at some clocks, by the exact model.
+
+        **Arguments:**
+
+        - `clocks`: clocks to evaluate.
+        - `held`: whether the cost is infinite where the plan is infeasible.
         """
         problem = self.asked.problems[self.machine]
         points = np.repeat(log_values(problem, self.values)[None], len(clocks), axis=0)
