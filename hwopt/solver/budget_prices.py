@@ -74,18 +74,17 @@ def with_one_sided_prices(
     tolerance: float | None = None,
     options: SearchOptions = SEARCH,
 ) -> Solution:
-    """Return the solution with the price of each budget on both sides, re-optimized at `1 - step` and `1 + step` times its
-    limit.
+    """Return the solution with one-sided prices of each budget, re-optimized at `1 - step` and `1 + step` times its limit.
 
     Let U and L be the objective and its lower bound at the present limit, U' and L' those at a limit moved by d. The price per
-    unit is between `(L' - U) / d` and `(U' - L) / d` where the budget is tightened. It is between `(L - U') / d` and `(U - L')
-    / d` where the budget is loosened, and never below 0.
+    unit is between `(L' - U) / d` and `(U' - L) / d` where the budget is tightened. It is between `(L - U') / d` and
+    `(U - L') / d` where the budget is loosened, and never below 0.
 
     `shadow_price` holds with the plan fixed. Where the best plan changes with the budget, the two one-sided prices differ from
     it and from each other. The combination of choices is kept.
 
-    Convex relaxations know percentiles by their range only. Searches under percentile limits therefore end at the gap of a
-    clock segment (about 1e-4), and the prices are as uncertain.
+    Convex relaxations know percentiles of latency by their range only. Searches under such limits therefore end at a gap of
+    about 1e-4, which a segment of the clock's range leaves, and the prices are as uncertain.
 
     **Arguments:**
 

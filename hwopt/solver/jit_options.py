@@ -9,13 +9,16 @@ import jax
 from hwopt.trace.compiler_options import available_options
 
 LOOP_OPTIONS = {"xla_cpu_use_fusion_emitters": False}
-"""Options for solver loops, whose compile time counts as much as their run time. On CPU, XLA's older fusion code compiles the
-model's gradient in 9 s instead of 21 s and runs it 15 % slower (jax 0.10.1, two cores).
+"""Compiler options for solver loops, whose compile time counts as much as their run time.
+
+On CPU, XLA's older fusion code compiles the model's gradient in 9 s instead of 21 s and runs it 15 % slower (jax 0.10.1, two
+cores).
 """
 
 ONCE_OPTIONS = LOOP_OPTIONS | {"xla_backend_optimization_level": 0}
-"""Options for programs that run once, where compile time dominates. Without LLVM's optimization, 64 gradients of a problem
-compile in 9 s of processor time instead of 17 s (32 s by default).
+"""Compiler options for programs that run once, where compile time dominates.
+
+Without LLVM's optimization, 64 gradients of a problem compile in 9 s of processor time instead of 17 s (32 s by default).
 """
 
 

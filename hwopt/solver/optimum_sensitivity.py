@@ -298,8 +298,9 @@ def _finite(values: np.ndarray) -> np.ndarray:
 def _groups(
     structure: ProgramStructure, numbers: ProgramNumbers, y: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return values (node, group) and gradients (node, group, variable) of the constraints, and weights of their terms (node,
-    term).
+    """Return values and gradients of the constraints, and the weights of their terms, at one point.
+
+    **Shapes:** (node, group), (node, group, variable) and (node, term).
     """
     values, weights, _ = constraints(structure, numbers, y[None])
     gradients = np.zeros((*values.shape, len(y)))
@@ -326,8 +327,10 @@ class _Conditions:
     def at(
         cls, structure, numbers, y, multipliers, stationarity, values, gradients, weights, own: SensitivityOptions
     ) -> _Conditions:
-        """Build the conditions from the constraints at the optimum: `values` (group,), `gradients` (group, variable), `weights`
-        (term,).
+        """Build the conditions from the constraints at the optimum.
+
+        **Arguments:** `values` (group,), `gradients` (group, variable) and `weights` (term,) of the constraints; `multipliers`
+        (group,); `stationarity` (variable,) without bounds.
         """
         slack = np.where(np.isfinite(values), -values, np.inf)
         active = np.flatnonzero(multipliers > np.maximum(slack, own.active))

@@ -42,8 +42,7 @@ class TreeOptions(Options):
     gap: float = option(9e-5, 1e-12, 10.0)
     """Relative gap between incumbent and bound at which a node is discarded."""
     nodes: int = option(100_000, 0, 10**12)
-    """Maximum number of nodes bounded before a search stops with its incumbent. Not a time, so that answers do not depend on the
-    machine."""
+    """Maximum number of bounded nodes, at which a search stops with its incumbent. Unlike a time, it is reproducible."""
     first_nodes: int = option(256, 1, 10**6)
     """Number of nodes that the root is split into before the first bounds, so that a batch is full."""
     nodes_per_round: int = option(512, 1, 10**6)
@@ -207,9 +206,7 @@ class SensitivityOptions(Options):
     solved_step: float = option(1e-3, 1e-9, 0.1)
     """Relative step where the program is re-solved."""
     kink: float = option(0.01, 0.0, 10.0)
-    """Difference of the one-sided elasticities, relative to one plus their size, above which the optimum is said to have a
-    kink.
-    """
+    """Difference of one-sided elasticities, relative to one plus their size, above which the optimum counts as kinked."""
     active: float = option(1e-6, 0.0, 1.0)
     """Least multiplier of an active constraint."""
     nearly_active: float = option(1e-4, 0.0, 1.0)

@@ -144,9 +144,7 @@ class BudgetUse:
 
 @dataclass(frozen=True)
 class Certificate:
-    """What is proved about a solution: a lower bound, the optimality gap, and the scope of both. It is about the model, not
-    about real hardware.
-    """
+    """Certificate of a solution: lower bound, optimality gap, and their scope. It is about the model, not real hardware."""
 
     kkt_residual: float
     max_violation: float
@@ -238,9 +236,7 @@ class Solution:
 
     @property
     def lookups(self) -> dict[str, float]:
-        """Variables that follow from the design's integers, such as the number of layers of the fullest pipeline stage, SI
-        units.
-        """
+        """Variables that follow from the design's integers, such as layers of the fullest pipeline stage, SI units."""
         follows = (each for each in self.problem.variables if each.category == "lookup")
         return {each.name: float(each.place.get(self.built)) for each in follows}
 

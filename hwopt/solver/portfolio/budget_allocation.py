@@ -1,9 +1,9 @@
 """Budgets that all members of a portfolio share: branch and bound over their allocation to members.
 
-Once each member has a share e_i of a joint budget, with `sum_i e_i <= 1`, members are coupled by their parts only, and
-`PortfolioSearch` finds the best joint design. In a node of allocations, each member may use the upper end of its share. This is
-a relaxation: its bound holds for all allocations in the node, and its joint design is optimal there if it satisfies the joint
-budgets.
+Once each member has a share e_i of a joint budget, with `sum_i e_i <= 1`, members are coupled by their parts only.
+`PortfolioSearch` then finds the best joint design. In a node of allocations, each member may use the upper end of its share.
+This is a relaxation: its bound holds for all allocations in the node, and its joint design is optimal there if it satisfies the
+joint budgets.
 
 If it does not, each member's least use of the budget, from a search of its own, tightens the shares. The node is then split
 between the members' uses, in proportion to what the budget leaves beyond the least uses. That allocation is also tried: a joint
@@ -33,9 +33,7 @@ from hwopt.solver.solution import Outcome
 
 @dataclass(frozen=True)
 class BudgetAllocation:
-    """Node of allocations: range of each member's share of each budget (budget, member), and a lower bound of the total cost
-    within it.
-    """
+    """Node of allocations: range of each member's share of each budget (budget, member), and lower bound of the total cost."""
 
     low: np.ndarray
     high: np.ndarray
@@ -136,9 +134,7 @@ class JointBudgetSearch:
 
     @property
     def on_parts_of(self) -> dict[int, tuple[float, float]]:
-        """Costs on the parts of each member's best design. They are valid only if the first search was the only one; else
-        empty.
-        """
+        """Costs on the parts of each member's best design; empty after more than one search, when they are no longer valid."""
         return self.root.on_parts_of if self.root is not None and self.searches == 1 else {}
 
     def run(self, progress: Callable[[Any], None] | None = None) -> None:
@@ -246,9 +242,7 @@ class JointBudgetSearch:
 
 
 def _least_use(problem: Problem, budget: Budget, deadline: Deadline, options: SearchOptions) -> float:
-    """Return a lower bound of a member's use of a budget, SI units: infinite where it has no design, 0 where none is proved in
-    time.
-    """
+    """Return a lower bound of a member's use of a budget, SI units: infinite if infeasible, 0 if none is proved in time."""
     found = solve_global(replace(problem, objective=budget.metric), deadline=deadline, explain=False, options=options)
     if found.outcome is Outcome.infeasible:
         return math.inf

@@ -1,8 +1,8 @@
 """Master search over shared parts: branch and bound on nodes of parts, with the members' searches as subproblems.
 
 Where members prefer different clocks, halving the range of clocks would take many nodes. Instead, a member's cost is divided by
-a power `t_i` of the clock `c`, and bounded by `L_i` in a node. All members together then cost at least the minimum of `sum_i
-L_i c^t_i`, which is convex in log c.
+a power `t_i` of the clock `c`, and bounded by `L_i` in a node. All members together then cost at least the minimum of
+`sum_i L_i c^t_i`, which is convex in log c.
 
 Any power gives a valid bound. With `t_i` the elasticity of the member's cost at the clock of the best joint design, the bound
 is tight where costs are log-log convex: it is a tangent instead of an interval.
@@ -106,8 +106,9 @@ class PartsNode:
         return next((self.box[name] for name in CONTINUOUS if name in self.box), (1.0, 1.0))
 
     def allowed(self, work: MemberSearch, most: float) -> float:
-        """Return the highest cost of a member at which the total cost can be no more than `most`, divided by its power of the
-        clock.
+        """Return the highest cost of a member at which the total cost of all members can still be `most`.
+
+        The cost is divided by the member's power of the clock.
         """
         others = [each for each in self.works if each is not work]
         if any(math.isinf(each.bound) for each in others):
@@ -128,9 +129,7 @@ class PartsNode:
 
     @property
     def cut(self) -> tuple[str, float] | None:
-        """Part to branch on, and the last value of its lower half. None where the designs agree in all parts, or a member has
-        no design.
-        """
+        """Part to branch on, and last value of its lower half; None if designs agree in every part, or a member has none."""
         if any(work.result.point is None for work in self.works):
             return None
         parts = [work.parts for work in self.works]
@@ -324,8 +323,9 @@ class PortfolioSearch:
             self.on_parts_of[node.works.index(head)] = value, asked.bound
 
     def last_look(self) -> None:
-        """Find a first joint design for a stopped search by final heuristic runs: all members take the parts of one member's
-        best design.
+        """Find a first joint design for a stopped search, by final heuristic runs only.
+
+        All members take the parts of one member's best design.
         """
         looks = self.options.heuristic.last_generations // len(self.families[0].asked)
         for at, family in enumerate(self.families[: self.options.heuristic.last_lattices]):

@@ -102,7 +102,7 @@ def certified_portfolio(
     - `explain`: whether to compute the smallest relaxation for a member that has no feasible design.
     - `options`: options of the search.
 
-    **Raises:** `UserError` where a member has no convex relaxation, or an objective that cannot be added up.
+    **Raises:** `UserError` where a member has no convex relaxation, so that nothing can be proved about it.
     """
     deadline = deadline or Deadline()
     portfolios = {i: row.question for i, row in enumerate(rows) if row.question is not None}
@@ -185,9 +185,7 @@ def _scope(search: AnySearch, combinations: int) -> str:
 
 
 def _solution(work: MemberSearch, kept: Mapping[str, float], search: AnySearch) -> tuple[Solution, bool]:
-    """Return a member's design on the shared parts as a solution of its own, and whether exact model and convex program agree
-    on it.
-    """
+    """Return a member's design on the shared parts as a solution, and whether exact model and convex program agree on it."""
     problem = work.asked.problems[work.machine].kept_at(kept)
     lattice, point = work.search.lattice, work.result.point
     assert point is not None

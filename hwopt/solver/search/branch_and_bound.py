@@ -189,9 +189,9 @@ def evolve(
 ) -> OpenNodes:
     """Start or continue the evolutionary heuristic, seeded with the incumbent and with rounded relaxations of the best nodes.
 
-    With `anew`, a second population from another random seed joins, because the outcome of one run is partly chance. The
-    relaxations of the population's best categorical choices are rounded and join too. A choice that only few designs represent
-    has integers and continuous variables far from their best.
+    With `anew`, a second population from another random seed joins, because the outcome of one run is partly chance. Rounded
+    relaxations of the best categorical choices join too: a choice with few designs in the population has numbers far from its
+    best.
 
     **Arguments:**
 

@@ -26,9 +26,7 @@ from hwopt.trace.cache import TracedFunction, cached_trace
 from hwopt.trace.scalar_program import ScalarProgram, Symbol
 
 LIFTED = {"junction_k": (250.0, 500.0), "useful_tokens": (1e6, 1e17), "checkpoint_interval_s": (1e-3, 1e9)}
-"""Ranges of quantities that the model finds by root search and that are variables of the convex program: wider than any
-design's.
-"""
+"""Ranges, wider than any design's, of quantities found by root search in the model and variables in the convex program."""
 
 
 def lifted_boxes(template: Any) -> dict[str, tuple[float, float]]:
@@ -46,9 +44,7 @@ _LEARNING = "learning"
 
 @dataclass(frozen=True)
 class _Outputs:
-    """Outputs of a problem form by name: objective, share of each budget's limit in use, and negated log margins (feasible up
-    to 0).
-    """
+    """Outputs of a problem form by name: objective, use of each budget over its limit, negated log margins (met if <= 0)."""
 
     form: ProblemForm
     tree: Any  # structure of the template

@@ -35,8 +35,9 @@ class NoDerivative(UserError):
 
 
 def perturbed_templates(problem: Problem, places: Sequence[Place], factors: np.ndarray) -> list[np.ndarray]:
-    """Return leaves (node, *shape): first the template itself, then one copy for each place and factor with that element
-    multiplied.
+    """Return leaves (node, *shape) of the template itself, then of one copy for each place and factor.
+
+    In each copy, one element is multiplied by the factor.
 
     **Arguments:**
 
@@ -61,8 +62,7 @@ def fixed_integer_program(
     rows_of: Callable[[Algebra], ProgramBuilder] = ProgramBuilder,
     options: SearchOptions = SEARCH,
 ) -> tuple[ConvexProgram, np.ndarray]:
-    """Return the convex program of one integer design at each template, and whether its constant constraints are satisfied
-    (node,).
+    """Return the convex program of one integer design at each template, and whether its constant constraints are satisfied.
 
     **Arguments:**
 
@@ -71,6 +71,8 @@ def fixed_integer_program(
     - `near`: bounds of variables, inside the problem's own.
     - `rows_of`: by default, rows that bound the model globally. `Condensation` makes rows that match its values and slopes at
       the middle of `near`.
+
+    **Returns:** the programs, one for each template, and truth values (node,).
 
     **Raises:** `NoDerivative` where the model cannot be canonicalized; `UserError` where `point` is not in the lattice.
     """

@@ -37,13 +37,12 @@ class ElasticProblem:
 
 
 CHOICE = "choice"
-"""Coordinate that numbers the machines of a lattice from 1, where a search covers several machines that differ in numbers only.
-"""
+"""Coordinate that numbers alternative machines from 1, where one search covers several that differ in numbers only."""
 
 
 @dataclass(frozen=True)
 class MachineRelaxations:
-    """Machines that one lattice covers, distinguished by the coordinate `CHOICE`.
+    """Alternative machines that one lattice covers, distinguished by the coordinate `CHOICE`; they differ in numbers only.
 
     **Arguments:**
 
@@ -92,8 +91,11 @@ class NodeRelaxations:
         return replace(self, problem=problem)
 
     def within(self, problem: Problem, lattice: System) -> NodeRelaxations:
-        """Return relaxations of the same problem with narrower ranges of integers and of `boxed` variables. Both share all
-        cached traces.
+        """Return relaxations of the same problem over narrower ranges of integers and `boxed` variables.
+
+        Both share all cached traces.
+
+        **Arguments:** `problem`, `lattice`: the problem and its lattice with the narrower ranges.
         """
         return replace(self, problem=problem, lattice=lattice)
 
@@ -180,9 +182,7 @@ class NodeRelaxations:
         return draft.programme(count), np.broadcast_to(holds, (count,))
 
     def _recorded(self, boxes: Boxes, points: bool) -> _CachedTrace | None:
-        """Trace the canonicalization of designs, or of nodes together with those of `_narrowing`; None where it cannot be
-        replayed.
-        """
+        """Trace the canonicalization of designs, or of nodes together with `_narrowing`; None if it cannot be replayed."""
         every = boxes if points else joined_boxes([boxes, *_narrowing(self.lattice, self.options.replay.trails)])
         tape = Tape(len(every), self.options.reformulation.most_operations)
         known = self._ends(every)
@@ -235,13 +235,20 @@ class _CachedTrace:
     points: bool
 
     def programmes(self, inputs: np.ndarray) -> tuple[ConvexProgram, np.ndarray] | None:
-        """Return the programs of other nodes (input, node); None if any of these needs a trace of its own."""
+        """Return the programs of other nodes, and whether their constant constraints are satisfied; None if some are not
+        covered.
+
+        **Arguments:** `inputs`: inputs of the trace for each node (input, node).
+        """
         values, known = self.recording.run(inputs, whole=True)
         return self._filled(values) if known.all() else None
 
     def some(self, inputs: np.ndarray) -> tuple[np.ndarray, ConvexProgram, np.ndarray]:
-        """Return which of other nodes (input, node) the trace covers (node,), the programs of these, and whether their constant
-        constraints are satisfied.
+        """Return the programs of those other nodes that the trace covers.
+
+        **Arguments:** `inputs`: inputs of the trace for each node (input, node).
+
+        **Returns:** which nodes are covered (node,), their programs, and whether their constant constraints are satisfied.
         """
         values, known = self.recording.run(inputs)
         programme, holds = self._filled(values[:, known])

@@ -53,7 +53,7 @@ class SearchResult:
 
 @dataclass
 class MachineState:
-    """Incumbent and bounds of one machine, where a search covers several. Logarithms."""
+    """Incumbent and bounds of one alternative machine, where a search covers several. Logarithms."""
 
     value: float = math.inf  # objective of its best design
     bound: float = math.inf  # least bound of its discarded nodes
@@ -121,9 +121,11 @@ class SearchState:
     - `deadline`: time at which `OutOfTime` is raised.
     - `result`: incumbent and bounds, updated in place.
     - `incumbent`: best value, possibly shared with other searches.
-    - `exact`: exact model of each machine. It evaluates integer designs whose convex program is relaxed; without it, such
-      designs never become incumbents.
+    - `exact`: exact model of each alternative machine. It evaluates integer designs whose convex program is relaxed; without
+      it, such designs never become incumbents.
     - `seen`: keys of nodes that were met before.
+    - `gains`, `splits`: sums behind the pseudo-costs of each coordinate (coordinate,): observed gains of the bound per log
+      width, and number of splits.
     """
 
     programmes: NodeRelaxations
@@ -260,9 +262,7 @@ class SearchState:
         return [coordinate for coordinate, _ in held], [column for _, column in held]
 
     def _pieces(self, known: BoundedNodes) -> list[tuple[RangePiece, int, int]]:
-        """Return range segments of variables that the programs contain, with their coordinates and the columns of the
-        variables.
-        """
+        """Return segments of variables that the programs contain, with their coordinates and the columns of the variables."""
         names, at = known.programme.names, self.lattice.at
         held = [each for each in self.lattice.pieces if each.variable in names]
         return [(each, at[each.name], names.index(each.variable)) for each in held]
@@ -297,8 +297,8 @@ class SearchState:
     def tightened(self, queue: OpenNodes) -> tuple[Boxes, np.ndarray]:
         """Remove the parts of nodes that their tangents place above the cutoff (bound tightening).
 
-        A tangent that bounds a node by `lower` and rises by `slope` along a coordinate passes the cutoff after `(cutoff -
-        lower) / slope`, in logarithms.
+        A tangent that bounds a node by `lower` and rises by `slope` along a coordinate passes the cutoff after
+        `(cutoff - lower) / slope`, in logarithms.
 
         **Returns:** the tightened nodes that are not empty, and their row numbers in `queue`.
         """

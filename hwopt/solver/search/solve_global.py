@@ -173,8 +173,7 @@ def log_values(problem: Problem, values: dict[str, float]) -> np.ndarray:
 
 
 def best_design(question: SearchProblem, problem: Problem, point: np.ndarray) -> BestDesign:
-    """Return the best design of a lattice point. If its convex program is relaxed, it is the incumbent that the search
-    recorded.
+    """Return the best design of a lattice point: from its convex program, or, if that is relaxed, as the search recorded it.
 
     **Arguments:** `problem`: the problem, or the same with other budget limits.
     """
@@ -247,9 +246,7 @@ def stopped_solution(question: SearchProblem) -> Solution:
 
 
 def heuristic_solution(question: SearchProblem) -> BestDesign:
-    """Return the incumbent of a stopped search or of a last heuristic run; without one, the least violated of some sampled
-    designs.
-    """
+    """Return the incumbent after a final heuristic run, if the search stopped early; without one, the least violated sample."""
     found = final_heuristic(question.programmes, question.result)
     if found.point is None:
         return _nearest(question)

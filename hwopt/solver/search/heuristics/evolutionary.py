@@ -74,7 +74,7 @@ class EvolutionarySearch:
 
     @cached_property
     def _pieces(self) -> list[tuple[int, int, np.ndarray]]:
-        """Column of each range segment, index of its continuous variable, and the edges between segments."""
+        """For each variable with a segmented range: column of the segment number, index of the variable, segment edges."""
         column = {each.name: i for i, each in enumerate(self.continuous)}
         known = (each for each in self.lattice.pieces if each.variable in column)
         return [(self.lattice.at[each.name], column[each.variable], np.asarray(each.edges)) for each in known]
@@ -307,9 +307,7 @@ class EvolutionarySearch:
             sizes[some, places] = np.clip(sizes[some, places] * by[~whole], low[places], high[places])
 
     def _follow(self, old: np.ndarray, points: np.ndarray, changed: np.ndarray) -> None:
-        """Adjust coordinates that complete a product, such as the number of replicas of a number of chips, to keep the product
-        about constant.
-        """
+        """Adjust coordinates that complete a product, such as replicas times chips per replica, so that it changes little."""
         for each in self.lattice.quantities.values():
             if each.follows in self.lattice.at:
                 column, rows = self.lattice.at[each.follows], ~changed[:, self.lattice.at[each.follows]]

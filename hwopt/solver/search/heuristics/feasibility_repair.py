@@ -40,8 +40,7 @@ class FeasibilityRepair:
     def held(
         self, points: Boxes, programme: ConvexProgram, rows: np.ndarray, y: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return objectives by the exact model of integer designs (design,), infinite if it finds them infeasible, and their
-        variables.
+        """Return the objectives of integer designs by the exact model, after repair of small violations.
 
         A small violation is subtracted, with a margin, from the limit in the convex program, which is then solved again.
         Designs that remain infeasible are moved towards the upper ends of the variables whose range is split into segments,
@@ -50,8 +49,10 @@ class FeasibilityRepair:
         **Arguments:**
 
         - `points`: integer designs.
-        - `programme`, `rows`: convex programs, and the rows of these designs there.
+        - `programme`, `rows`: relaxed convex programs, and the rows of these designs there.
         - `y`: solutions of the programs (design, variable), logarithms.
+
+        **Returns:** log objectives (design,), infinite where the exact model finds no feasible point, and the repaired `y`.
         """
         structure, names = programme.structure, self.programmes.problem.constraints
         options, repair = self.programmes.options, self.programmes.options.repair

@@ -10,8 +10,7 @@ from hwopt.solver.search.node_relaxations import CHOICE, NodeRelaxations
 
 
 def fitness_function(programmes: NodeRelaxations) -> Judge:
-    """Return the exact model as a fitness function; with several machines, each design is evaluated with its own machine's
-    numbers.
+    """Return the exact model as a fitness function. With several machines, each design is evaluated on its own machine.
 
     In an elastic problem the objective is the factor by which budgets are exceeded. A tilted objective is divided by powers of
     variables, as in the relaxation.
