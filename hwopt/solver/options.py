@@ -90,7 +90,7 @@ class HeuristicOptions(Options):
     last_generations: int = option(40, 0, 10**7)
     """Number of generations of the last run of a search that was stopped early."""
     last_lattices: int = option(4, 1, 10**4)
-    """Maximum number of lattices of one question that get such a last run."""
+    """Maximum number of combinations of choices that get such a last run."""
     far_gap: float = option(1e-3, 0.0, 100.0)
     """Gap between incumbent and bound, in log units, above which the heuristic runs again every few rounds."""
     rounds_between: int = option(4, 1, 10**6)

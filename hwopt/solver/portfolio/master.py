@@ -178,8 +178,8 @@ class PortfolioSearch:
     - `bounds`: the same by combination of choices.
     - `nodes`: open nodes of parts.
     - `alone`: search of each member over all parts, by (family, member).
-    - `on_parts_of`: for each member, the cost of the best joint design on the parts of its own best design (infinite if none
-      was found), and a lower bound of that cost.
+    - `on_parts_of`: total cost of the best joint design on the parts of each member's own best design, and its lower bound. The
+      cost is infinite if none was found.
     - `asked`: parts on which a joint design was already tried.
     """
 

@@ -39,7 +39,11 @@ MOST_BRANCHES = 512
 def stated(objective: Any, choices: Mapping[str, Sequence[str]], state: Callable[[Any], Any]) -> list[Branch]:
     """Return every combination of choices, with its problem or with the reason why it has none.
 
-    **Arguments:** `state`: function that makes a problem of an objective with the combination's choices set.
+    **Arguments:**
+
+    - `objective`: the design objective, whose fields the choices replace.
+    - `choices`: values to try by field.
+    - `state`: function that makes a problem of an objective with one combination of values.
     """
     found = []
     for each in combinations(objective, choices, MOST_BRANCHES):

@@ -31,7 +31,7 @@ Near: TypeAlias = Mapping[str, tuple[float, float]]
 
 
 class NoDerivative(UserError):
-    """Raised where an optimum has no derivatives, because no convex program was solved there."""
+    """Raised where derivatives of an optimum are unknown, because it is not the solution of a convex program."""
 
 
 def perturbed_templates(problem: Problem, places: Sequence[Place], factors: np.ndarray) -> list[np.ndarray]:

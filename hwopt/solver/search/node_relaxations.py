@@ -66,7 +66,7 @@ class NodeRelaxations:
     **Arguments:**
 
     - `problem`, `lattice`: the problem and its lattice of integer designs.
-    - `elastic`: objective in place of the problem's, if it is relaxed.
+    - `elastic`: elastic objective that replaces the problem's, to find the smallest relaxation of budgets.
     - `machines`: the machines that the lattice distinguishes, if there are several.
     - `boxed`: continuous variables whose bounds are inputs of the cached traces, so that problems with other bounds share them.
     - `tilt`: exponents by variable. The minimized function is the objective divided by these powers.
@@ -138,7 +138,10 @@ class NodeRelaxations:
     def alone(self, points: Boxes) -> Iterator[tuple[np.ndarray, ConvexProgram, np.ndarray]]:
         """Yield the programs of single designs as each is canonicalized alone, in groups that share a structure.
 
-        Yields row numbers of the designs, their programs, and whether their constant constraints are satisfied.
+        A batch of different designs shares one structure and may be relaxed more than each design alone.
+
+        **Returns:** for each group, row numbers of its designs, their programs, and whether their constant constraints are
+        satisfied.
         """
         left, tried = np.arange(len(points)), 0
         while len(left):
@@ -235,8 +238,7 @@ class _CachedTrace:
     points: bool
 
     def programmes(self, inputs: np.ndarray) -> tuple[ConvexProgram, np.ndarray] | None:
-        """Return the programs of other nodes, and whether their constant constraints are satisfied; None if some are not
-        covered.
+        """Return the programs of other nodes, and whether their constant constraints are satisfied; None if any is not covered.
 
         **Arguments:** `inputs`: inputs of the trace for each node (input, node).
         """

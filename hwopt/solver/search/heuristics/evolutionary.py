@@ -1,8 +1,10 @@
 """Evolutionary search: finds good designs with the exact model alone, before bounds show where they are.
 
-Each generation changes a few numbers of a population's designs at random. Selection keeps the best of every family, which is a
-combination of root, categorical and stepped coordinates. Hundreds of designs are evaluated in the time of one convex program.
-The search proves nothing: its best designs are solved as convex programs, and become incumbents of branch and bound.
+Each generation changes a few numbers of a population's designs at random. Selection keeps the best designs of every family. A
+family is a combination of values of root, categorical and stepped coordinates: those that the tree enumerates first, or whose
+bounds say little until they are fixed. Hundreds of designs are evaluated in the time of one convex program.
+
+The search proves nothing. Its best designs are solved as convex programs, and become incumbents of branch and bound.
 """
 
 from __future__ import annotations
@@ -81,7 +83,7 @@ class EvolutionarySearch:
 
     @cached_property
     def _free(self) -> list[int]:
-        """Columns that children may change."""
+        """Columns that children may change: coordinates with several values, except segment numbers."""
         pieces = {piece for piece, _, _ in self._pieces}
         ends = [each.ends for each in self.lattice.coordinates]
         return [column for column, (low, high) in enumerate(ends) if low < high and column not in pieces]
@@ -98,7 +100,7 @@ class EvolutionarySearch:
         return [column for column, each in enumerate(self.lattice.coordinates) if own(each)]
 
     def best(self, count: int) -> np.ndarray:
-        """Return the best points; those that exceed a limit noticeably come last."""
+        """Return the best points. Designs that exceed limits noticeably rank as if their objective were e times as high."""
         return self.points[self._best(count)]
 
     def _best(self, count: int) -> np.ndarray:

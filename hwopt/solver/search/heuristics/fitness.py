@@ -12,8 +12,8 @@ from hwopt.solver.search.node_relaxations import CHOICE, NodeRelaxations
 def fitness_function(programmes: NodeRelaxations) -> Judge:
     """Return the exact model as a fitness function. With several machines, each design is evaluated on its own machine.
 
-    In an elastic problem the objective is the factor by which budgets are exceeded. A tilted objective is divided by powers of
-    variables, as in the relaxation.
+    In an elastic problem the objective is the largest log factor by which the relaxed budgets are exceeded. A tilted objective
+    is divided by powers of variables, as in the relaxation.
     """
     problem, machines, elastic = programmes.problem, programmes.machines, programmes.elastic
     model = ExactModel(problem).judge(() if machines is None else machines.places)

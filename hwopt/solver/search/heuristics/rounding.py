@@ -105,7 +105,8 @@ def _values(
     - `wanted`: relaxed values of coordinates and products.
     - `spread`: number of values to try if the coordinate `fills` what is left.
 
-    **Returns:** row numbers and values, in the order of the rows; within a row the closest first.
+    **Returns:** row numbers and values, in the order of the rows. Within a row the closest come first, or the smallest if the
+    coordinate `fills`.
     """
     target = np.broadcast_to(lattice.coordinates_at({**wanted, **columns})[each.name], count)[:, None]
     lows, highs = (
