@@ -1,8 +1,8 @@
-"""Convex programmes in log space in canonical form: terms, groups, a linear objective and a box.
+"""Canonical form of convex programs in log space: exponential terms, groups of terms, a linear objective and variable bounds.
 
-A geometric programme, log-transformed, is nothing but sums of exponentials of affine functions; so is what remains of a
-model after each power of a sum, maximum and exponential was given a variable of its own. Arrays are all there is to it:
-a new question is new numbers, not new code.
+A geometric program in log space consists of sums of exponentials of affine functions. The same is true of a general model
+once each power of a sum, maximum and exponential has an auxiliary variable. Arrays describe such a program completely, so
+a new question needs new numbers but no new code.
 """
 
 from __future__ import annotations
@@ -16,15 +16,19 @@ from hwopt.errors import UserError
 
 @dataclass(frozen=True, eq=False)
 class ProgramStructure:
-    """What all programmes of a batch share.
+    """Structure shared by all programs of a batch.
 
-    minimise c·y subject to lower ≤ y ≤ upper and, for each group k, with t its target,
+        minimize c·y subject to lower ≤ y ≤ upper and, for each group k, with t its target,
 
-        g_k(y) = log Σ_{i in k} exp(A_i·y + b_i) ≤ 0                       where t = -1
-        g_k(y) = Σ_{i in k} exp(A_i·y + b_i) + offset_k - y_t ≤ 0          else
+            g_k(y) = log Σ_{i in k} exp(A_i·y + b_i) ≤ 0                       where t = -1
+            g_k(y) = Σ_{i in k} exp(A_i·y + b_i) + offset_k - y_t ≤ 0          else
 
-    **Arguments:** `exponents`: A. `group`: the group of each term, ascending. `target`: -1, or the variable that the
-    group's exponentials bound from below. `objective`: c.
+    **Arguments:**
+
+    - `exponents`: A.
+    - `group`: the group of each term, in ascending order.
+    - `target`: for each group, the variable that its exponentials bound from below, or -1 if there is none.
+    - `objective`: c.
     """
 
     exponents: np.ndarray  # (term, variable)
@@ -47,10 +51,15 @@ class ProgramStructure:
 
 @dataclass(frozen=True, eq=False)
 class ProgramNumbers:
-    """What each programme of a batch has for itself.
+    """Coefficients and bounds of each program of a batch.
 
-    **Arguments:** `constants`: b; -inf where the term is absent. `offsets`: used by groups with a target only. `lower`,
-    `upper`: the box, finite. A log-sum-exp group whose terms are all absent holds trivially.
+    **Arguments:**
+
+    - `constants`: b; -inf for an absent term.
+    - `offsets`: additive constants of groups with a target; ignored for other groups.
+    - `lower`, `upper`: finite bounds of the variables.
+
+    A log-sum-exp group whose terms are all absent is always satisfied.
     """
 
     constants: np.ndarray  # (problem, term)
@@ -62,5 +71,5 @@ class ProgramNumbers:
         return len(self.constants)
 
     def take(self, rows) -> ProgramNumbers:
-        """The programmes at `rows`: indices, a slice or a mask."""
+        """Return the programs at `rows`: indices, a slice or a mask."""
         return ProgramNumbers(self.constants[rows], self.offsets[rows], self.lower[rows], self.upper[rows])

@@ -1,7 +1,7 @@
-"""Reads a jaxpr as signomials over atoms: arithmetic of a model, without running it.
+"""Symbolic evaluation of a jaxpr over signomials: converts a model to sums of monomials without running it.
 
-Elements are `Signomial`, `Logarithm` or `Comparison`, over many nodes at once. What cannot be read raises `NotDGP` with
-the file and line of the model that wrote it.
+Each array element is a `Signomial`, `Logarithm` or `Comparison`, for a batch of search-tree nodes. An unsupported
+operation raises `NotDGP` with the file and line of the model code that created it.
 """
 
 import math
@@ -24,7 +24,7 @@ from hwopt.trace.source_info import source_location
 
 
 class NotDGP(ValueError):
-    """An operation that has no meaning for signomials; says which and where."""
+    """Operation that has no equivalent in terms of signomials. The message names the operation and its source line."""
 
     def __init__(self, origin: Any, what: str):
         super().__init__(f"{source_location(origin)}: {what}")
@@ -33,7 +33,7 @@ class NotDGP(ValueError):
 
 @dataclass(frozen=True)
 class Logarithm:
-    """`sign log(of) + shift`, met at the end of a model: a margin."""
+    """Value of the form `sign log(of) + shift`. It appears at the end of a model, as the margin of a constraint."""
 
     of: Signomial
     sign: float
@@ -42,9 +42,10 @@ class Logarithm:
 
 @dataclass(frozen=True)
 class Comparison:
-    """`a > b` at nodes where neither always holds; `known` where one does, as 1 or 0, NaN elsewhere.
+    """Condition `a > b` that is undecided at some nodes.
 
-    `a` and `b` are both 0 where it is some other condition that nothing is known of.
+    `known` is 1 or 0 at nodes where the ranges of `a` and `b` decide the condition, and NaN elsewhere. `a` and `b` are
+    both 0 if the condition is not a comparison of two signomials; nothing is then known about it.
     """
 
     a: Signomial
@@ -53,20 +54,26 @@ class Comparison:
 
 
 def _condition(a: Signomial, b: Signomial, known: np.ndarray) -> Signomial | Comparison:
-    """`a > b` as a number where it is known at all nodes."""
+    """Return `a > b` as a number if it is decided at all nodes, else as a comparison."""
     return Comparison(a, b, known) if np.isnan(known).any() else number(known)
 
 
 def read(
     jaxpr: core.ClosedJaxpr, arguments: Sequence[np.ndarray], algebra: Algebra, wanted: Sequence[bool] | None = None
 ) -> list[Any]:
-    """Outputs of a jaxpr whose arguments are known arrays (node, *shape) or arrays of signomials.
+    """Evaluate a jaxpr symbolically.
 
-    **Arguments:** `arguments` in the order of the jaxpr's inputs; `wanted`: which outputs, all by default.
+    **Arguments:**
 
-    **Returns:** for each output a known array, or an object array of signomials and logarithms; None where not wanted.
+    - `jaxpr`: the traced model.
+    - `arguments`: its inputs, in order: arrays of known numbers (node, *shape) or object arrays of signomials.
+    - `algebra`: the algebra in which sums and products are formed; its list of atoms grows.
+    - `wanted`: which outputs to evaluate; all by default.
 
-    **Raises:** `NotDGP`.
+    **Returns:** for each output an array of known numbers, or an object array of signomials and logarithms; None if not
+    wanted.
+
+    **Raises:** `NotDGP` for an operation that cannot be expressed.
     """
     wanted = [True] * len(jaxpr.jaxpr.outvars) if wanted is None else list(wanted)
     with np.errstate(all="ignore"):
@@ -74,13 +81,15 @@ def read(
 
 
 def read_line(line: ScalarProgram, arguments: Sequence[np.ndarray | Signomial], algebra: Algebra) -> list[Any]:
-    """Outputs of scalar operations: what `read` says of the jaxpr that they were, in a quarter of the time.
+    """Evaluate a scalar program symbolically: the same outputs as `read` of the jaxpr that it was made from, in a quarter
+    of the time.
 
-    **Arguments:** `arguments` in the order of its inputs: known numbers (node,) or signomials.
+    **Arguments:** `arguments`: inputs of the program, in order: known numbers (node,) or signomials.
 
-    **Returns:** for each output known numbers (node,), a signomial or a logarithm; None where the line leaves it out.
+    **Returns:** for each output known numbers (node,), a signomial or a logarithm; None for an output that the program
+    omits.
 
-    **Raises:** `NotDGP`.
+    **Raises:** `NotDGP` for an operation that cannot be expressed.
     """
     reader = _Reader(algebra)
     values: dict[int, Any] = dict(zip(map(id, line.inputs), arguments, strict=True))
@@ -107,7 +116,7 @@ class _Reader(Interpreter):
         return number(value)
 
     def symbol(self, symbol: Symbol, arguments: Sequence[Any]) -> Any:
-        """A scalar operation of a straight line."""
+        """Evaluate one operation of a scalar program."""
         self.origin, self.name = symbol.origin, symbol.name
         if all(is_number(each) for each in arguments):
             if symbol.name not in NUMBERS:
@@ -147,7 +156,7 @@ class _Reader(Interpreter):
         name = self.name if isinstance(self.origin, str) else self.origin[0].primitive.name
         return NotDGP(self.origin, why or f"operation '{name}' has no reading as a geometric programme")
 
-    # Elementwise rules: one signomial each.
+    # Elementwise rules: each returns one element.
 
     def _add(self, a, b):
         if isinstance(a, Logarithm) or isinstance(b, Logarithm):
@@ -171,7 +180,7 @@ class _Reader(Interpreter):
         return Logarithm(log.of, log.sign, log.shift + constant)
 
     def _argument(self, log: Logarithm) -> Signomial:
-        """What a logarithm, its sign taken in, is of."""
+        """Return the argument of a logarithm, inverted if the logarithm has a negative sign."""
         return log.of if log.sign > 0 else self.algebra.power(log.of, -1.0)
 
     def _mul(self, a, b):
@@ -268,9 +277,9 @@ class _Reader(Interpreter):
         return self._ge(b, a)
 
     def _compared(self, a, b, holds) -> Signomial | Comparison:
-        """`a > b` or `a >= b`: where neither always holds they differ on a set without volume.
+        """Compare `a > b` or `a >= b`. The two differ only where a equals b, a set of volume zero, unless the ranges decide.
 
-        Two logarithms compare as what they are of.
+        Two logarithms are compared by their arguments.
         """
         if isinstance(a, Logarithm) and isinstance(b, Logarithm):
             a, b = self._exp(a), self._exp(b)
@@ -311,7 +320,11 @@ class _Reader(Interpreter):
         return self._chosen(condition, cases[1], cases[0])
 
     def _chosen(self, condition, yes, no) -> Any:
-        """`yes` where the condition holds, else `no`: exact where that is known, a maximum or minimum where it is one."""
+        """Return `yes` where the condition is true, else `no`.
+
+        The result is exact where the condition is known, and a maximum or minimum where the choice is equivalent to one.
+        Elsewhere only its range is kept.
+        """
         algebra = self.algebra
         if isinstance(yes, Comparison) or isinstance(no, Comparison):
             return self._or(self._and(condition, yes), self._and(self._not(condition), no))
@@ -344,14 +357,14 @@ class _Reader(Interpreter):
         )
 
     def _dense(self, value) -> np.ndarray:
-        """A known truth value."""
+        """Return a condition that is known at all nodes, as an array; raise `NotDGP` for any other."""
         constant = value.constant if isinstance(value, Signomial) else None
         if constant is None:
             raise self.unreadable("a condition that is no comparison")
         return constant
 
     def _plain(self, a) -> Signomial:
-        """A signomial; logarithms and conditions as what bounds them."""
+        """Convert an element to a signomial; logarithms and conditions become auxiliary variables that bound them."""
         if isinstance(a, Signomial):
             return a
         if isinstance(a, Logarithm):
@@ -369,7 +382,7 @@ class _Reader(Interpreter):
 
 
 def _truth(value: Any) -> np.ndarray:
-    """A condition as 1, 0, and NaN where it is not known."""
+    """Return a condition as 1, 0, or NaN where it is undecided."""
     if isinstance(value, Comparison):
         return value.known
     constant = value.constant if isinstance(value, Signomial) else None

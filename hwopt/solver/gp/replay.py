@@ -1,10 +1,10 @@
-"""A reading's arithmetic done again for other nodes, without the Python that decided on it.
+"""Replay of a trace: repeats the recorded arithmetic for other search-tree nodes without rerunning the Python code.
 
-Reading a question as a convex programme is bookkeeping in Python over small arrays, one number a node. Most of the time goes
-into the bookkeeping, which comes out alike for every batch of boxes: so it is done once, over boxes that hold all others, with
-arrays that write down what is done to them (`solver.gp.tape`). A `Replay` does the arithmetic again for other boxes, many
-operations of a kind at a time, and says at which of these what the reading took for granted still holds. Where it does not, the
-recording says nothing about that node, and who asked reads anew.
+Converting a question to a convex program takes mostly Python bookkeeping over small arrays with one number per node. The
+bookkeeping is the same for every batch of nodes. It is therefore traced once (`solver.gp.tape`), over nodes whose ranges
+contain all others. A `Replay` repeats the arithmetic for other nodes, many operations of the same type at a time. It also
+reports at which nodes the recorded conditions are true. Where they are false the trace is invalid, and the caller has to
+read the model again.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from hwopt import workers
 from hwopt.solver.gp.tape import Tape
 
 BLOCK = 256
-"""Nodes at a time: with fewer, calls outweigh arithmetic; with more, the numbers of each outgrow a cache."""
+"""Number of nodes per block. Smaller blocks are dominated by call overhead; larger ones no longer fit in the cache."""
 
 LEAST = 128
-"""Nodes that are worth another process. Chosen, not measured."""
+"""Minimum number of nodes that justifies another worker process. Chosen, not measured."""
 
 
 @dataclass(frozen=True)
 class _ReplayStep:
-    """Operations of one kind that need none of each other: rows of the table that they fill, and those they take.
+    """Operations with the same function that do not depend on each other: table rows of their results and of their arguments.
 
-    A row is filled again once nothing needs what it holds: the table has a quarter of the rows that there are numbers.
+    A row is reused once its value is no longer needed, so that the table has a quarter as many rows as there are values.
     """
 
     function: Callable
@@ -38,7 +38,7 @@ class _ReplayStep:
     arguments: tuple[np.ndarray, ...]
 
     def done(self, table: np.ndarray) -> None:
-        """Fill the rows."""
+        """Compute the results and write them to their rows."""
         given = [table.take(each, axis=0) for each in self.arguments]
         if isinstance(self.function, np.ufunc):
             self.function(*given, out=table[self.rows])
@@ -50,7 +50,7 @@ _ROOM = threading.local()
 
 
 def _room(rows: int, columns: int) -> np.ndarray:
-    """A table to be filled (row, column), the same memory each time: fresh memory takes a fifth of a run."""
+    """Return an uninitialized table (row, column) in reused memory: allocating fresh memory takes a fifth of a run."""
     numbers = getattr(_ROOM, "numbers", None)
     if numbers is None or numbers.size < rows * columns:
         numbers = _ROOM.numbers = np.empty(rows * columns)
@@ -58,16 +58,16 @@ def _room(rows: int, columns: int) -> np.ndarray:
 
 
 def _first_free(taken: np.ndarray, count: int) -> slice:
-    """The first so many rows in a row that are free."""
+    """Return the first `count` consecutive free rows."""
     edges = np.flatnonzero(np.diff(taken, prepend=True, append=True))
     first = edges[::2][np.flatnonzero(edges[1::2] - edges[::2] >= count)[0]]
     return slice(int(first), int(first) + count)
 
 
 class Replay:
-    """What a tape's outputs and questions need, ready to be run for other nodes.
+    """Executable form of a trace: the operations that its outputs and conditions need, grouped into steps.
 
-    **Arguments:** `outputs`: nodes recorded on the tape, or numbers.
+    **Arguments:** `outputs`: arrays recorded on the tape, or plain numbers.
     """
 
     def __init__(self, tape: Tape, outputs: Sequence[Any]):
@@ -75,7 +75,7 @@ class Replay:
         needed = self._needed(tape, [*wanted, *tape.asked, *tape.inputs])
         level = [0] * len(tape.operations)
         groups: dict[tuple[int, Any], list[int]] = {}
-        for number in needed:  # ascending: after all that it needs
+        for number in needed:  # ascending, so that arguments come first
             function, arguments = tape.operations[number]
             if arguments:
                 level[number] = 1 + max([level[each] for each in arguments])
@@ -88,7 +88,7 @@ class Replay:
             (function, np.array(numbers), np.array([tape.operations[number][1] for number in numbers], int))
             for (_, function), numbers in sorted(groups.items(), key=lambda each: each[0][0])
         ]
-        last = np.full(len(tape.operations), -1)  # the step that needs a number last
+        last = np.full(len(tape.operations), -1)  # index of the last step that uses each value
         for i, (_, _, arguments) in enumerate(steps):
             last[arguments] = i
         last[[*wanted, *tape.asked]] = len(steps)
@@ -102,7 +102,7 @@ class Replay:
         self._size = len(begins)
         self._steps: list[_ReplayStep] = []
         for i, (function, numbers, arguments) in enumerate(steps):
-            together = np.argsort(last[numbers], kind="stable")  # what is not needed any more at the same time
+            together = np.argsort(last[numbers], kind="stable")  # values that are last used in the same step
             numbers, arguments = numbers[together], arguments[together]
             rows = _first_free(taken[: self._size + len(numbers)], len(numbers))
             row[numbers] = np.arange(rows.start, rows.stop)
@@ -120,7 +120,7 @@ class Replay:
         for number in wanted:
             needed[number] = True
         kept = []
-        for number in range(len(needed) - 1, -1, -1):  # arguments stand before what is made of them
+        for number in range(len(needed) - 1, -1, -1):  # descending, so that a value is visited before its arguments
             if needed[number]:
                 kept.append(number)
                 for each in tape.operations[number][1]:
@@ -128,11 +128,15 @@ class Replay:
         return kept[::-1]
 
     def run(self, inputs: np.ndarray, whole: bool = False) -> tuple[np.ndarray, np.ndarray]:
-        """The outputs for other nodes, in several processes where these are many.
+        """Compute the outputs for other nodes, in several processes if there are many nodes.
 
-        **Arguments:** `inputs` (input, node) in the order of the tape's; `whole`: stop where it does not hold at all nodes.
-        **Returns:** outputs (output, node), truth values as 1 and 0; and at which nodes (node,) what the recording takes for
-        granted is known to hold.
+        **Arguments:**
+
+        - `inputs`: (input, node), in the order of the tape's inputs.
+        - `whole`: stop at the first block of nodes at which a recorded condition fails.
+
+        **Returns:** outputs (output, node), with truth values as 1 and 0; and a mask (node,) of the nodes at which all
+        recorded conditions are known to be true.
         """
         parts = np.array_split(inputs, workers.chunks_of(inputs.shape[1], LEAST), axis=1)
         done = workers.map_chunks(Replay._run, self, [(each, whole) for each in parts])

@@ -1,8 +1,9 @@
-"""Arithmetic of nodes that writes down what is done: a tape, and arrays on it that stand for those of any other nodes.
+"""Tracing of NumPy arithmetic over batches of search-tree nodes: arrays that record each operation on a tape for later replay.
 
-What a reading decides on the way it may decide only by `any` and `all` over nodes, of the kind "where this holds at every
-node, a simpler form will do". A tape remembers each `all` that was true and each `any` that was false. What is taken for granted
-at no node (an `all` that was false) is not asked again: the general form holds for every node.
+An array has one element per node. While the model is read, Python may branch on such arrays only by `any` and `all` over
+nodes, as in "where this is true at every node, a simpler form is enough". The tape records each `all` that was true and
+each `any` that was false as a condition of the replay. The opposite results need no check: they select the general form,
+which is valid at every node.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from hwopt.solver.gp.options import REFORMULATION
 
 
 class NotRecordable(TypeError):
-    """Something was done to nodes that cannot be done again: what follows from it would hold for these nodes alone."""
+    """Operation that cannot be replayed for other nodes, because its result depends on the values of the traced nodes."""
 
 
 class TapeArray(np.lib.mixins.NDArrayOperatorsMixin):
-    """An array of nodes (node,) that writes down what is done to it."""
+    """Array with one value per node, (node,), that records the operations applied to it on a tape."""
 
     __slots__ = ("number", "tape", "value")
 
@@ -44,7 +45,7 @@ class TapeArray(np.lib.mixins.NDArrayOperatorsMixin):
             raise NotRecordable(function.__name__)
         return _FUNCTIONS[function](*inputs, **settings)
 
-    # The commonest operations go straight to the tape: NumPy's way there takes longer than their arithmetic.
+    # These operations are the most frequent. NumPy's dispatch would take longer than their arithmetic.
 
     def __add__(self, other: Any) -> TapeArray:
         return self.tape.done(np.add, (self, other))
@@ -80,21 +81,21 @@ class TapeArray(np.lib.mixins.NDArrayOperatorsMixin):
         return self.value.dtype
 
     def any(self) -> bool:
-        """Whether it holds at some node; that it holds at none is asked of other nodes again."""
+        """Return whether the value is true at some node. A false result becomes a condition of the replay."""
         holds = bool(self.value.any())
         if not holds:
             self.tape.ask(self.number, False)
         return holds
 
     def all(self) -> bool:
-        """Whether it holds at every node, which is asked of others again."""
+        """Return whether the value is true at every node. A true result becomes a condition of the replay."""
         holds = bool(self.value.all())
         if holds:
             self.tape.ask(self.number, True)
         return holds
 
     def astype(self, kind: Any) -> TapeArray:
-        """Truth values as numbers; all else is one."""
+        """Convert truth values to floating numbers; return floating numbers unchanged."""
         if np.dtype(kind) == self.value.dtype:
             return self
         if np.dtype(kind) != np.float64:
@@ -102,7 +103,10 @@ class TapeArray(np.lib.mixins.NDArrayOperatorsMixin):
         return self.tape.done(np.multiply, (self, 1.0))
 
     def tobytes(self) -> Any:
-        """What equal arrays share: how they came about, since these nodes may be equal by chance."""
+        """Return a key that identifies the array by its position on the tape.
+
+        Equal values could be a coincidence of these nodes.
+        """
         return (TapeArray, self.number)
 
     def __bool__(self) -> bool:
@@ -110,32 +114,36 @@ class TapeArray(np.lib.mixins.NDArrayOperatorsMixin):
 
 
 def guessed(value: Any) -> np.ndarray:
-    """The numbers of these nodes, for a choice that is right for others too, only perhaps not the best."""
+    """Return the traced nodes' values. Use them only for choices that remain valid, if not optimal, at other nodes."""
     return value.value if isinstance(value, TapeArray) else np.asarray(value)
 
 
 def somewhere(value: Any) -> bool:
-    """Whether it holds at some node, or may at others: a form that allows for it."""
+    """Return whether the value is true at some node. Traced arrays return true, since the value may be true at other nodes."""
     return isinstance(value, TapeArray) or bool(value.any())
 
 
 def is_number(value: Any) -> bool:
-    """Whether something is nodes, recorded or not."""
+    """Return whether a value is an array of numbers per node, traced or not."""
     return isinstance(value, (np.ndarray, TapeArray))
 
 
 _POWERS: dict[float, Callable] = {-1.0: np.reciprocal, 0.5: np.sqrt, 1.0: np.positive, 2.0: np.square}
-"""Powers that have a shorter way, as NumPy's own `**` takes it."""
+"""Cheaper equivalents of powers with these exponents, as NumPy's own `**` uses."""
 
 
 def applied(function: Callable[..., np.ndarray], *values: Any) -> Any:
-    """A function of some numbers of each node. **Arguments:** `function` of arrays of any shape: the same object at every call."""
+    """Apply a function to arrays of numbers per node, and record the call if one of them is traced.
+
+    **Arguments:** `function`: accepts arrays of any shape. It must be the same object at every call, so that equal calls
+    are recognized.
+    """
     tape = next((each.tape for each in values if isinstance(each, TapeArray)), None)
     return function(*values) if tape is None else tape.done(function, values)
 
 
 def as_nodes(value: Any) -> Any:
-    """Floating numbers, one a node or one for all."""
+    """Return floating numbers as an array with one value per node, or with one value for all nodes."""
     return value.astype(np.float64) if isinstance(value, TapeArray) else np.atleast_1d(np.asarray(value, np.float64))
 
 
@@ -180,7 +188,7 @@ _OF_BITS: dict[Callable, Callable] = {
     np.logical_and: np.multiply, np.bitwise_and: np.multiply, np.logical_or: np.maximum, np.bitwise_or: np.maximum,
     np.logical_not: _negated, np.invert: _negated,
 }  # fmt: skip
-"""What operations on truth values are on 1 and 0."""
+"""Equivalents of Boolean operations for truth values stored as 1 and 0."""
 
 
 def _chosen(condition: np.ndarray, yes: np.ndarray, no: np.ndarray) -> np.ndarray:
@@ -189,19 +197,19 @@ def _chosen(condition: np.ndarray, yes: np.ndarray, no: np.ndarray) -> np.ndarra
 
 @dataclass
 class Tape:
-    """What was done to the nodes of one reading, in order."""
+    """Operations applied to the nodes of one trace, in order."""
 
     nodes: int
-    most: int = REFORMULATION.most_operations  # operations that are recorded
-    operations: list[tuple[Callable, tuple[int, ...]]] = field(default_factory=list)  # number -> function and arguments
+    most: int = REFORMULATION.most_operations  # maximum number of recorded operations
+    operations: list[tuple[Callable, tuple[int, ...]]] = field(default_factory=list)  # index -> function, arguments
     constants: dict[int, float] = field(default_factory=dict)
     inputs: list[int] = field(default_factory=list)
-    asked: dict[int, bool] = field(default_factory=dict)  # number -> what it must be at every node
+    asked: dict[int, bool] = field(default_factory=dict)  # index -> truth value required at every node
     _results: dict[Any, TapeArray] = field(default_factory=dict, repr=False)
-    _numbers: dict[str, int] = field(default_factory=dict, repr=False)  # of constants, by their hexadecimal digits
+    _numbers: dict[str, int] = field(default_factory=dict, repr=False)  # of constants, by their hexadecimal form
 
     def input(self, value: np.ndarray) -> TapeArray:
-        """Nodes with which a reading begins."""
+        """Register an input of the trace, (node,)."""
         number = self._new(np.positive, ())
         self.inputs.append(number)
         return TapeArray(self, number, np.asarray(value, np.float64))
@@ -216,11 +224,14 @@ class Tape:
         self.asked[number] = holds
 
     def forget(self) -> None:
-        """Lets go of all nodes, which hold the tape: they take gigabytes, and would wait for a walk for cycles."""
+        """Release all traced arrays.
+
+        They refer to the tape, so gigabytes would otherwise stay until the garbage collector runs.
+        """
         self._results.clear()
 
     def number_of(self, value: Any) -> int:
-        """The number of an argument; a constant gets one."""
+        """Return the index of an argument on the tape. A constant is added to the tape at its first use."""
         if type(value) is TapeArray:
             return value.number
         if type(value) is not float:
@@ -228,7 +239,7 @@ class Tape:
             if value.size != 1:
                 raise NotRecordable("nodes that were not recorded")
             value = value.item()
-        key = value.hex()  # tells zeros of both signs apart
+        key = value.hex()  # distinguishes 0.0 from -0.0
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = self._new(np.positive, ())
@@ -236,7 +247,7 @@ class Tape:
         return number
 
     def done(self, function: Callable, inputs: Sequence[Any]) -> TapeArray:
-        """An operation on nodes, written down once for equal arguments."""
+        """Apply an operation and record it. An operation with equal arguments is recorded only once."""
         arguments = tuple([each.number if type(each) is TapeArray else self.number_of(each) for each in inputs])
         key = (function, arguments)
         known = self._results.get(key)
