@@ -1,15 +1,19 @@
-"""From signomials to a convex programme in log space: disciplined geometric programming, with bounds where it fails.
+"""Conversion of signomials to convex programs in log space: disciplined geometric programming, relaxed where its rules fail.
 
-Minimising asks each part for one side only: what makes the objective larger is bounded from below by its definition,
-`t >= e`, what makes it smaller from above, `t <= e`. Each side of each kind of atom either is convex in log space,
+Each auxiliary variable t, with definition e, is bounded from one side only. If the objective grows with t, the constraint
+is `t >= e`; if the objective falls, it is `t <= e`. These sides are convex in log space:
 
     t >= sum of monomials       t >= max(...)      t >= exp(sum)
     t + sum <= monomial         t <= min(monomials)
 
-or is replaced by a convex superset over the ranges at hand, and says so: a difference `P - N` by the part of P that N never
-takes, `t <= sum` by one of the sum's terms times the most that the others add, all else by its range. The
-programme is therefore always a relaxation: its optimum bounds the true one from below, and equals it where nothing had to
-be replaced, or where the ranges are points.
+Any other side is replaced by a convex superset over the current ranges, and is recorded as relaxed:
+
+- a difference `P - N`: the part of P that N can never cancel;
+- `t <= sum`: one term of the sum times the largest ratio of the sum to this term;
+- anything else: the range of t.
+
+The program is therefore always a relaxation: its optimum is a lower bound on the true optimum. The two are equal where
+nothing was relaxed or where all ranges are points.
 """
 
 from __future__ import annotations
@@ -29,36 +33,36 @@ from hwopt.solver.gp.tape import guessed, somewhere
 from hwopt.trace.source_info import source_location
 
 SLACK = 1e-9
-"""Relative widening of ranges, so that rounding cuts nothing off."""
+"""Relative widening of ranges, so that rounding does not exclude feasible points."""
 
 LARGE = 1e12
-"""Stands for shares without an upper bound."""
+"""Cap that replaces an infinite ratio of two terms."""
 
 LARGEST = 1e300
-"""Upper end of a range that has none."""
+"""Finite upper bound of a variable whose range has no upper end."""
 
 POINT = 1e-7
-"""Relative width of a range that counts as a point."""
+"""Relative width below which a range counts as a single point."""
 
 
 @dataclass
 class ConstraintRow:
-    """`sum of terms <= 1`, or `exp(sum of terms + offset) <= target` where there is a target."""
+    """Constraint `sum of terms <= 1`, or `exp(sum of terms + offset) <= target` if there is a target."""
 
     terms: dict[Key, np.ndarray]
     label: str
-    defines: int | None = None  # the atom it bounds
+    defines: int | None = None  # index of the atom that it bounds
     target: int | None = None
     offset: np.ndarray = field(default_factory=lambda: np.zeros(1))
 
 
 @dataclass(frozen=True)
 class RelaxedTerm:
-    """A side of a part that is not convex in log space, and where it was not a point."""
+    """Expression that was relaxed because it is not convex in log space, and the nodes at which this matters."""
 
     what: str
     origin: Any
-    nodes: np.ndarray  # of truth values
+    nodes: np.ndarray  # mask: nodes at which its range is not a single point
 
     def __str__(self) -> str:
         return f"{source_location(self.origin)}: {self.what}"
@@ -66,34 +70,34 @@ class RelaxedTerm:
 
 @dataclass
 class ConvexProgram:
-    """A batch of convex programmes, and how to read their answers."""
+    """Batch of convex programs with the mappings that interpret their solutions."""
 
     structure: ProgramStructure
     numbers: ProgramNumbers
-    constant: np.ndarray  # (node,), added to the objective
+    constant: np.ndarray  # (node,), added to the log of the objective
     labels: tuple[str, ...]  # of groups
     columns: dict[int, int]  # atom -> variable
-    names: tuple[str, ...]  # of variables; '' for lifted ones
+    names: tuple[str, ...]  # of variables; '' for auxiliary variables
     relaxed: list[RelaxedTerm]
 
     def inexact(self) -> np.ndarray:
-        """Nodes at which something was relaxed, (node,) truth values."""
+        """Return a mask (node,) of the nodes at which some term was relaxed."""
         marked = np.zeros(len(self.constant), bool)
         for each in self.relaxed:
             marked |= np.broadcast_to(each.nodes, marked.shape)
         return marked
 
     def group(self, label: str) -> list[int]:
-        """Groups of a constraint."""
+        """Return the indices of the groups that belong to a constraint."""
         return [i for i, each in enumerate(self.labels) if each == label]
 
 
 @dataclass(frozen=True)
 class ProgramDraft:
-    """A batch of programmes, as columns: each of its numbers one a node, or one for all nodes."""
+    """Batch of convex programs whose coefficients are still columns: one value per node, or one value shared by all nodes."""
 
     structure: ProgramStructure
-    numbers: tuple[Any, ...]  # columns: constants of terms, offsets of groups, lower and upper ends of variables
+    numbers: tuple[Any, ...]  # constants of terms, offsets of groups, lower and upper bounds of variables
     constant: Any
     labels: tuple[str, ...]
     columns: dict[int, int]
@@ -101,7 +105,7 @@ class ProgramDraft:
     relaxed: list[RelaxedTerm]
 
     def programme(self, nodes: int) -> ConvexProgram:
-        """The programmes of so many nodes."""
+        """Return the programs of `nodes` nodes, with columns expanded to tables."""
         tables = (_table(columns, nodes) for columns in self.numbers)
         constant = np.broadcast_to(self.constant, (nodes,)).copy()
         return ConvexProgram(
@@ -110,7 +114,7 @@ class ProgramDraft:
 
     @property
     def nodes(self) -> list[Any]:
-        """All that is one number a node, in an order of its own."""
+        """All columns with one value per node, in the order that `with_nodes` expects."""
         return [
             *(each for columns in self.numbers for each in columns),
             self.constant,
@@ -118,7 +122,10 @@ class ProgramDraft:
         ]
 
     def with_nodes(self, values: np.ndarray) -> ProgramDraft:
-        """The same of other nodes. **Arguments:** `values` (number, node), truth values as 1 and 0, in the order of `nodes`."""
+        """Return the same programs with the values of other nodes.
+
+        **Arguments:** `values`: (column, node), in the order of `nodes`; truth values as 1 and 0.
+        """
         ends = np.cumsum([0, *map(len, self.numbers)])
         constant, *marks = values[ends[-1] :]
         return replace(
@@ -130,7 +137,7 @@ class ProgramDraft:
 
 
 def _inverse(c: np.ndarray) -> np.ndarray:
-    """The inverse of coefficients; 0 where there is none."""
+    """Return the inverse of coefficients; 0 where a coefficient is not positive."""
     there = c > 0
     return 1.0 / c if there.all() else np.where(there, 1.0 / np.where(there, c, 1.0), 0.0)
 
@@ -143,7 +150,9 @@ def _table(columns: Sequence[Any], nodes: int) -> np.ndarray:
 
 
 def ratio(output: Any, algebra: Algebra) -> Signomial:
-    """What must not exceed 1, of a constraint that is read as a logarithm not above 0."""
+    """Return the expression that must not exceed 1, for a constraint output that must not exceed 0 as a logarithm: its
+    exponential.
+    """
     if isinstance(output, Logarithm):
         of = output.of if output.sign > 0 else algebra.power(output.of, -1.0)
         return algebra.times(of, Signomial({(): np.exp(output.shift)}))
@@ -151,7 +160,7 @@ def ratio(output: Any, algebra: Algebra) -> Signomial:
 
 
 class ProgramBuilder:
-    """Collects rows until every atom that a row leans on is bounded from the side it leans on."""
+    """Builder of constraint rows. Every atom (variable) that a row uses gets bounds on the sides that the row needs."""
 
     def __init__(self, algebra: Algebra):
         self.algebra = algebra
@@ -160,10 +169,10 @@ class ProgramBuilder:
         self._asked: set[tuple[int, bool]] = set()
         self._open: list[tuple[int, bool]] = []
 
-    # Sides.
-
     def ask(self, key: Key, skip: int | None = None) -> None:
-        """Bound the atoms of a monomial that should be small."""
+        """Request bounds for the atoms of a monomial that has to be small: from below for positive exponents, from above
+        for negative ones.
+        """
         for atom, power in key:
             side = (atom, power > 0)
             if atom != skip and side not in self._asked:
@@ -171,7 +180,11 @@ class ProgramBuilder:
                 self._open.append(side)
 
     def below(self, e: Signomial, bound: Key, label: str, defines: int | None = None) -> None:
-        """`e <= bound`, or what that implies; and again with maxima as the part of them that cancels what is taken away."""
+        """Add rows for `e <= bound`, or for constraints that it implies.
+
+        If e contains differences, more valid rows are added: one in which maxima are replaced by arguments that cancel
+        subtracted terms, and sloped bounds.
+        """
         self._row(e, bound, label, defines)
         cut = self._cancelled(e)
         if cut is not e:
@@ -180,9 +193,10 @@ class ProgramBuilder:
             self._slanted(e, slope, bound, label, defines)
 
     def _slanted(self, e: Signomial, slope: float, bound: Key, label: str, defines: int | None) -> None:
-        """A difference of two terms from below with a slope: `P (1 - r) >= P a r^-s`, a the lesser of `(1 - r) r^s` at both ends.
+        """Add a sloped lower bound of a difference of two terms `P - N = P (1 - r)`, with `r = N / P`.
 
-        `(1 - r) r^s` rises, then falls, so it is least at an end of the range of r.
+        It is `P (1 - r) >= P a r^-s`, where `a` is the smaller value of `(1 - r) r^s` at the two ends of the range of r.
+        This function rises and then falls, so its minimum is at an end.
         """
         if len(e.terms) != 2:
             return
@@ -193,7 +207,7 @@ class ProgramBuilder:
         share = -d / c
         low, high = self.algebra.monomial_range(quotient)
         with np.errstate(all="ignore"):
-            low, high = (np.where(share == 0.0, 0.0, share * end) for end in (low, high))  # 0 of what has no end is 0
+            low, high = (np.where(share == 0.0, 0.0, share * end) for end in (low, high))  # 0 times infinity is 0
             least = np.minimum((1.0 - low) * low**slope, (1.0 - high) * high**slope)
             scale = np.where((high < 1.0) & (share > 0), c * least / share**slope, 0.0)
         if somewhere(scale) and np.isfinite(scale).all():
@@ -208,9 +222,9 @@ class ProgramBuilder:
             self.add(ConstraintRow(row, label, defines))
 
     def _cancelled(self, e: Signomial) -> Signomial:
-        """A lower bound of a sum with fewer terms taken away: a maximum is at least any of its parts.
+        """Return a lower bound of a sum that has fewer subtracted terms: a maximum is replaced by one of its arguments.
 
-        `m T + max(T + a, b) - T >= m T + a`, where T alone could take all of `m T`.
+        An example is `m T + max(T + a, b) - T >= m T + a`. Without this step, `-T` alone could cancel all of `m T`.
         """
         given_up: set[Key] = set()
         for _ in range(self.algebra.options.cancellations):
@@ -226,12 +240,14 @@ class ProgramBuilder:
         return e
 
     def _size(self, key: Key, c: np.ndarray) -> float:
-        """How large a negative term may be, mean over nodes, logarithmic."""
+        """Return the log of the largest magnitude of a subtracted term, averaged over nodes."""
         high = np.minimum(-c, 1e300) * np.minimum(self.algebra.monomial_range(key)[1], 1e100)
         return float(np.log(np.maximum(guessed(high), 1e-300)).mean())
 
     def _without(self, e: Signomial, negative: Key) -> Signomial | None:
-        """The sum with a maximum at one of its parts, so that a negative term is gone; None where no part does that."""
+        """Return the sum with a maximum replaced by an argument that cancels a subtracted term; None if there is no such
+        argument.
+        """
         for key, c in e.terms.items():
             if not (c >= 0).all():
                 continue
@@ -254,7 +270,7 @@ class ProgramBuilder:
             self.ask(key, row.defines)
 
     def finish(self) -> None:
-        """Bound what was asked for, and what that asks for."""
+        """Add the rows of all requested bounds, and of the bounds that these rows request."""
         while self._open:
             index, upper = self._open.pop()
             atom = self.algebra.atoms[index]
@@ -278,7 +294,10 @@ class ProgramBuilder:
                 self._note(what, atom.origin, atom.low, atom.high)
 
     def other_side(self, index: int, upper: bool) -> bool:
-        """Bound a side that is convex for no atom of its kind. **Returns:** whether that was done: its range bounds it else."""
+        """Bound a side that is not convex for any atom of its type. Subclasses override this.
+
+        **Returns:** whether a row was added. If not, only the range of the atom bounds it.
+        """
         return False
 
     def _exponential(self, e: Signomial, index: int) -> None:
@@ -291,8 +310,10 @@ class ProgramBuilder:
         self.add(ConstraintRow(positive, "", index, index, offset))
 
     def _above(self, e: Signomial, index: int) -> None:
-        """`t <= e`: `t + N <= P` where P is one term, else where one term of P stands for it: the same at all nodes, or where no
-        term is there at all of them, each where it is.
+        """Add rows for `t <= e`, with `e = P - N`: `t + N <= P` if P is a single term.
+
+        Otherwise one term of P, times the largest ratio of P to this term, replaces P. The same term is used at all nodes
+        if one is present everywhere. If not, each term gives a row for the nodes at which it is present.
         """
         origin = self.algebra.atoms[index].origin
         positive, negative = _signs(e.terms)
@@ -311,23 +332,29 @@ class ProgramBuilder:
             self.add(ConstraintRow(terms, "", index))
 
     def _stood_for(self, positive: dict[Key, np.ndarray], leader: Key) -> tuple[float, tuple[np.ndarray, np.ndarray]]:
-        """How much the ratio of a sum to one of its terms may vary, over all nodes that have it, and its range at each."""
+        """Return how much the ratio of a sum to one of its terms varies, and the range of this ratio.
+
+        **Returns:** the log of the ratio's upper over lower end, summed over the nodes that have the term; both ends at
+        each node.
+        """
         inverse = Signomial({raised(leader, -1.0): _inverse(positive[leader])})
         low, high = self.algebra.range(self.algebra.times(Signomial(positive), inverse))
-        low, high = np.maximum(low, 1.0), np.maximum(high, 1.0)  # the leading term alone
+        low, high = np.maximum(low, 1.0), np.maximum(high, 1.0)  # the leading term itself gives a ratio of 1
         return float(np.log(guessed(high / low)).sum()), (low, high)
 
     def posynomial(self, e: Signomial, label: str, origin: Any) -> dict[Key, np.ndarray]:
-        """A sum of positive terms that is nowhere above `e`: differences give up what could be taken from them."""
+        """Return a sum of positive terms that never exceeds `e`: each positive term is reduced by the most that is
+        subtracted from it.
+        """
         positive, negative = _signs(e.terms)
         for key, c in negative.items():
             self._absorb(key, c, positive, label, origin)
         return {k: c for k, c in positive.items() if c.any()}
 
     def _absorb(self, key: Key, c: np.ndarray, positive: dict[Key, np.ndarray], label: str, origin: Any) -> None:
-        """Take a negative term from positive ones, node by node what may be taken at most."""
+        """Subtract a negative term from the positive ones, at each node by the largest amount that it can reach there."""
         what = f"a difference in {label}" if label else "a difference"
-        left = np.where(c > 0, 1.0, 0.0)  # share of the negative term still to be taken, node by node
+        left = np.where(c > 0, 1.0, 0.0)  # share of the negative term still to subtract, per node
         for other, quotient in self._partners(key, positive):
             if not left.any():
                 return
@@ -336,7 +363,7 @@ class ProgramBuilder:
             with np.errstate(all="ignore"):
                 least, most = (np.nan_to_num(c * end / d, nan=LARGE, posinf=LARGE) for end in (low, high))
             least, most = np.minimum(least, LARGE), np.minimum(most, LARGE)
-            # The share of this positive term that the rest of the negative one may be.
+            # Largest fraction of this positive term that the remainder of the negative term can reach.
             share = left * most
             inexact = (left > 0) & (d > 0) & ((most >= LARGE) | (most - least > POINT * most))
             if inexact.any():
@@ -348,9 +375,10 @@ class ProgramBuilder:
             self.relaxed.append(RelaxedTerm(f"{what} that may be negative", origin, left > 0))
 
     def _partners(self, key: Key, positive: dict[Key, np.ndarray]) -> list[tuple[Key, Key]]:
-        """Positive terms in the order in which a negative one is taken from them, with its quotient by each.
+        """Return the positive terms in the order in which a negative term is subtracted from them, with its quotient by each.
 
-        First those it differs from in narrow atoms alone, which boxes make points: there nothing is lost.
+        Terms whose quotient contains only narrow atoms come first. Branching reduces these atoms to points, where the
+        subtraction is exact.
         """
         order = []
         for other in positive:
@@ -373,9 +401,14 @@ def draft(
     constraints: Mapping[str, Signomial],
     rows_of: Callable[[Algebra], ProgramBuilder] = ProgramBuilder,
 ) -> ProgramDraft:
-    """The programme of minimising `objective` subject to `constraints <= 1`.
+    """Formulate the convex program that minimizes `objective` subject to `constraints <= 1`.
 
-    **Arguments:** `objective` positive; `constraints` by label; `rows_of`: what makes rows of them.
+    **Arguments:**
+
+    - `algebra`: the algebra of all expressions.
+    - `objective`: positive.
+    - `constraints`: expressions by label.
+    - `rows_of`: class of the builder of rows.
     """
     builder = rows_of(algebra)
     ((goal, scale),) = algebra.lifted(objective).terms.items()
@@ -389,19 +422,22 @@ def draft(
 
 
 def _signs(terms: dict[Key, np.ndarray]) -> tuple[dict[Key, np.ndarray], dict[Key, np.ndarray]]:
-    """What is added and what is taken away, as positive terms."""
+    """Return added terms and subtracted terms, both with positive coefficients."""
     positive = {k: np.maximum(c, 0.0) for k, c in terms.items() if (c > 0).any()}
     return positive, {k: -np.minimum(c, 0.0) for k, c in terms.items() if (c < 0).any()}
 
 
 def _above_zero(atom: Atom) -> np.ndarray:
-    """The low end of an atom's range, or a small share of the high one where it may vanish; next to nothing where it is 0."""
+    """Return a positive lower end of an atom's range.
+
+    If the atom may vanish, it is a small share of the upper end; if the atom is always 0, a negligible number.
+    """
     high = np.where(np.isfinite(atom.high), np.where(atom.high > 0, atom.high, SMALLEST), 1.0)
     return np.where(atom.low > 0, atom.low, SMALLEST * high)
 
 
 def _without_free_sides(rows: list[ConstraintRow], algebra: Algebra, kept: set[int]) -> list[ConstraintRow]:
-    """Rows in which an atom that nothing bounds from the side asked for stands at the end of its range."""
+    """Return rows in which atoms that no row bounds from the requested side are replaced by the end of their range."""
     bounded: set[tuple[int, bool]] = set()
     for row in rows:
         if row.defines is not None:
@@ -412,7 +448,7 @@ def _without_free_sides(rows: list[ConstraintRow], algebra: Algebra, kept: set[i
     free_ends: dict[tuple[int, bool], np.ndarray] = {}
     for index, atom in enumerate(algebra.atoms):
         if atom.kind is not AtomKind.variable and index not in kept:
-            low = np.where(atom.high > 0, _above_zero(atom), 0.0)  # of what is nothing nothing is asked
+            low = np.where(atom.high > 0, _above_zero(atom), 0.0)  # an atom that is always 0 needs no bound
             free_ends |= {
                 (index, upper): end for upper, end in ((True, low), (False, atom.high)) if (index, upper) not in bounded
             }
@@ -434,7 +470,7 @@ def _without_free_sides(rows: list[ConstraintRow], algebra: Algebra, kept: set[i
 
 
 def _inlined(rows: list[ConstraintRow], algebra: Algebra, kept: set[int]) -> list[ConstraintRow]:
-    """Rows without the atoms that only one term uses, where their definition can stand in its place."""
+    """Return rows without the atoms that only one term uses, where their definition can be substituted."""
     changed = True
     while changed:
         changed = False
@@ -455,7 +491,7 @@ def _inlined(rows: list[ConstraintRow], algebra: Algebra, kept: set[int]) -> lis
             if count != 1 or atom in kept or powers[atom] != {1.0} or not own or own[0].target is not None:
                 continue
             if any(((atom, -1.0) not in key) for row in own for key in row.terms):
-                continue  # a lower side: t stands on the left
+                continue  # a lower side: t is on the left
             user, key = next(
                 (row, key)
                 for row in rows

@@ -1,10 +1,10 @@
-"""Proofs about a convex programme from any point and any multipliers: NumPy alone, nothing shared with the solver.
+"""Certificates for convex programs from any point and any multipliers: NumPy only, independent of the solver.
 
-A convex function lies above its tangents, and the minimum of a tangent over a box is a sum of corners. So one gradient of
-the Lagrangian bounds the global optimum from below, whoever found the point and however badly.
+A convex function is never below its tangents, and a tangent attains its minimum over variable bounds at a corner. One
+gradient of the Lagrangian therefore bounds the global optimum from below, however inaccurate the point is.
 
-**Source:** Boyd and Vandenberghe, Convex Optimization (2004), 3.1.3 (tangents), 5.1.3 (Lagrangian bound), 5.8 (theorems of
-alternatives).
+**Source:** Boyd and Vandenberghe, Convex Optimization (2004), 3.1.3 (tangents), 5.1.3 (Lagrangian bound), 5.8 (theorems
+of alternatives).
 """
 
 import numpy as np
@@ -12,21 +12,26 @@ import numpy as np
 from hwopt.solver.gp.program import ProgramNumbers, ProgramStructure
 
 MARGIN = 1e-13
-"""Rounding margin of a bound, as a fraction of the sum of the absolute values of all that was added up; the rounding error
-itself is below the number of terms times 1.1e-16 of that sum."""
+"""Rounding margin of a bound, as a fraction of the sum of the absolute values of all summands.
+
+The rounding error itself is smaller than the number of terms times 1.1e-16 of that sum.
+"""
 
 
 def constraints(structure: ProgramStructure, numbers: ProgramNumbers, y: np.ndarray):
-    """Values of the groups, gradients' weights on terms, and the size of what was rounded in each value.
+    """Evaluate all groups of a batch of programs.
 
-    **Arguments:** `y` (problem, variable), or one row for all.
+    **Arguments:** `y`: (problem, variable), or one row for all problems.
+
+    **Returns:** values of the groups (problem, group), weights of the terms in the groups' gradients (problem, term), and
+    sums of absolute values that bound the rounding error of each group's value (problem, group).
     """
     soft, target = structure.target < 0, np.maximum(structure.target, 0)
     group = structure.group
     present, first = np.unique(group, return_index=True)
 
     def gathered(reduce: np.ufunc, terms: np.ndarray, nothing: float) -> np.ndarray:
-        """Terms by group."""
+        """Reduce terms by group."""
         result = np.full((len(terms), len(soft)), nothing)
         if len(present):
             result[:, present] = reduce.reduceat(terms, first, axis=1)
@@ -50,10 +55,10 @@ def constraints(structure: ProgramStructure, numbers: ProgramNumbers, y: np.ndar
 def _lagrangian(
     structure: ProgramStructure, numbers: ProgramNumbers, y: np.ndarray, multipliers: np.ndarray, objective: np.ndarray
 ):
-    """Value and gradient of the Lagrangian, each with the sum of absolute values behind it."""
+    """Return the value and the gradient of the Lagrangian, and for each the sum of the absolute values of its summands."""
     values, weights, rounded = constraints(structure, numbers, y)
     multipliers = np.where(np.isneginf(values), 0.0, np.clip(multipliers, 0.0, None))
-    idle = multipliers == 0.0  # even where a value overflows
+    idle = multipliers == 0.0  # also where a value overflows
     values, rounded = np.where(idle, 0.0, values), np.where(idle, 0.0, rounded)
     terms = np.where(idle[:, structure.group], 0.0, weights * multipliers[:, structure.group])
     to_target = np.zeros((len(structure.target), len(objective)))
@@ -61,7 +66,7 @@ def _lagrangian(
     value = y @ objective + np.sum(multipliers * values, axis=1)
     gradient = objective + terms @ structure.exponents - multipliers @ to_target
     size = np.abs(y) @ np.abs(objective) + np.sum(multipliers * rounded, axis=1)
-    # A term's weight inherits the rounding of its exponent, so it counts as often as the exponent is large.
+    # The weight of a term inherits the rounding error of its exponent, so it counts in proportion to the exponent's size.
     exponent = 1.0 + np.where(np.isfinite(numbers.constants), np.abs(numbers.constants), 0.0)
     exponent = exponent + np.abs(y) @ np.abs(structure.exponents).T
     gradient_size = np.abs(objective) + (terms * exponent) @ np.abs(structure.exponents) + multipliers @ to_target
@@ -71,7 +76,7 @@ def _lagrangian(
 def _bound(
     structure: ProgramStructure, numbers: ProgramNumbers, y: np.ndarray, multipliers: np.ndarray, objective: np.ndarray
 ):
-    """The bound of each problem, and the slope of the tangent behind it."""
+    """Return the lower bound of each problem and the gradient of the Lagrangian that gives it."""
     with np.errstate(over="ignore", invalid="ignore"):
         value, gradient, size, gradient_size = _lagrangian(structure, numbers, y, multipliers, objective)
         to_lower, to_upper = numbers.lower - y, numbers.upper - y
@@ -84,13 +89,18 @@ def _bound(
 def lower_bound(
     structure: ProgramStructure, numbers: ProgramNumbers, y: np.ndarray, multipliers: np.ndarray
 ) -> np.ndarray:
-    """A rigorous lower bound on the global optimum, from any point and any multipliers.
+    """Return a rigorous lower bound on the global optimum, from any point and any multipliers.
 
-    L(y0, λ) + Σ_j min over [lower_j, upper_j] of ∂_j L(y0, λ)·(y_j - y0_j), with L = c·y + Σ λ_k g_k; less `MARGIN` of
-    the sum of absolute values.
+        L(y0, λ) + Σ_j min over [lower_j, upper_j] of ∂_j L(y0, λ)·(y_j - y0_j)
 
-    **Arguments:** `y` (problem, variable), need be neither feasible nor in the box; `multipliers` (problem, group),
-    negative ones count as zero.
+    Here L = c·y + Σ λ_k g_k. `MARGIN` times the sum of absolute values is subtracted for rounding.
+
+    **Arguments:**
+
+    - `structure`, `numbers`: the programs.
+    - `y`: (problem, variable); needs to be neither feasible nor within the bounds.
+    - `multipliers`: (problem, group); negative ones count as zero.
+
     **Returns:** the bound of each problem; -inf where the arithmetic fails.
     """
     return _bound(structure, numbers, y, multipliers, structure.objective)[0]
@@ -99,10 +109,11 @@ def lower_bound(
 def lower_bound_with_slopes(
     structure: ProgramStructure, numbers: ProgramNumbers, y: np.ndarray, multipliers: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The same, and by how much it rises where a variable keeps away from its better end: the slopes (problem, variable).
+    """Return the bound of `lower_bound` and its slopes (problem, variable): the gradient of the Lagrangian.
 
-    Where all y_j lie `distance` above lower_j and the slope is positive, the bound is higher by their product; where they lie
-    below upper_j and it is negative, by that of its opposite.
+    If all feasible y_j are at least `distance` above lower_j and the slope is positive, the bound rises by slope times
+    distance. If they are at least `distance` below upper_j and the slope is negative, it rises by minus slope times
+    distance.
     """
     bound, slopes = _bound(structure, numbers, y, multipliers, structure.objective)
     return bound, np.where(np.isfinite(slopes), slopes, 0.0)
@@ -111,16 +122,18 @@ def lower_bound_with_slopes(
 def infeasibility(
     structure: ProgramStructure, numbers: ProgramNumbers, y: np.ndarray, multipliers: np.ndarray
 ) -> np.ndarray:
-    """The bound with no objective: a positive one proves that no point satisfies all constraints.
+    """Return the lower bound without an objective: a positive value proves that no point satisfies all constraints.
 
-    **Arguments:** as of `lower_bound`.
-    **Returns:** a lower bound on min over the box of Σ λ_k g_k(y), which is not above zero at any feasible point.
+    **Arguments:** see `lower_bound`.
+
+    **Returns:** a lower bound, over all points within the variable bounds, of Σ λ_k g_k(y). This sum is not positive at
+    any feasible point.
     """
     return _bound(structure, numbers, y, multipliers, np.zeros_like(structure.objective))[0]
 
 
 def violation(structure: ProgramStructure, numbers: ProgramNumbers, y: np.ndarray) -> np.ndarray:
-    """max(0, g_k(y), lower - y, y - upper) of each problem."""
+    """Return max(0, g_k(y), lower - y, y - upper) of each problem."""
     with np.errstate(over="ignore"):
         values, _, _ = constraints(structure, numbers, y)
     box = np.maximum(numbers.lower - y, y - numbers.upper).max(axis=1, initial=0.0)
@@ -130,10 +143,13 @@ def violation(structure: ProgramStructure, numbers: ProgramNumbers, y: np.ndarra
 def kkt_residual(
     structure: ProgramStructure, numbers: ProgramNumbers, y: np.ndarray, multipliers: np.ndarray
 ) -> np.ndarray:
-    """How far each problem is from optimality: the largest of three residuals.
+    """Return how far each problem is from optimality: the largest of three residuals.
 
-    |y - clip(y - ∇L, lower, upper)|, the projected gradient; the violation; |λ_k g_k|, complementarity. Multipliers below
-    zero count by their size.
+    - |y - clip(y - ∇L, lower, upper)|: the projected gradient;
+    - the constraint violation;
+    - |λ_k g_k|: complementarity.
+
+    Negative multipliers count by their size.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         _, gradient, _, _ = _lagrangian(structure, numbers, y, multipliers, structure.objective)

@@ -1,18 +1,19 @@
-"""A model beside one of its points as a convex programme that touches it there: values and slopes alike, and so are multipliers.
+"""Local convex approximation of a model at one of its points: a program with the same values, gradients and multipliers there.
 
-Where `hwopt.solver.gp.canonical` bounds over a range what is not convex in log space, a monomial of the same value and slopes at
-the point stands here:
+`hwopt.solver.gp.canonical` replaces non-convex expressions by bounds over a range. Here a monomial M with the same value
+and gradient at the point replaces them (condensation):
 
     t + N <= P       (t + N) / M <= 1, M the monomial that touches P
     P - N <= t       P / M <= 1, M that of t + N
     exp(P - N) <= t  exp(P) M <= t, M that of exp(-N)
     all else         the monomial that touches it
 
-The weighted geometric mean of a sum's terms is nowhere above the sum, so that the first three hold less than the model does:
-what they allow is allowed, and solving again beside what was found descends to a point where the model's own conditions hold.
+The weighted geometric mean of a sum's terms never exceeds the sum. The first three approximations are therefore inner:
+every point that they allow is feasible. Re-solving at each solution descends to a point that satisfies the optimality
+conditions of the model.
 
-**Source:** Marks and Wright, A General Inner Approximation Algorithm for Nonconvex Mathematical Programs (1978); for geometric
-programmes Boyd et al., A Tutorial on Geometric Programming (2007), 9.1.
+**Source:** Marks and Wright, A General Inner Approximation Algorithm for Nonconvex Mathematical Programs (1978); for
+geometric programs Boyd et al., A Tutorial on Geometric Programming (2007), 9.1.
 """
 
 from __future__ import annotations
@@ -23,22 +24,21 @@ from hwopt.solver.gp.canonical import ConstraintRow, ProgramBuilder
 from hwopt.solver.gp.signomial import Algebra, AtomKind, Key, Signomial, multiplied, raised
 
 NO_SLOPE = 1e-12
-"""Exponent below which a monomial does not depend on an atom."""
+"""Magnitude of an exponent below which a monomial does not depend on an atom."""
 
 
 class Condensation(ProgramBuilder):
-    """Rows that touch the model where variables are at the middles of their ranges, of the first node; what is known by its range
-    alone is noted as relaxed, as ever.
+    """Builder of rows that touch the model at the geometric center of the variables' ranges, of the first node.
+
+    Expressions known only by their range are still recorded as relaxed.
     """
 
     def __init__(self, algebra: Algebra):
         super().__init__(algebra)
         self._values: dict[int, float] = {}
 
-    # Where they touch.
-
     def _value(self, index: int) -> float:
-        """An atom there."""
+        """Return the value of an atom at the point."""
         if index not in self._values:
             atom = self.algebra.atoms[index]
             parts = [float(self._sum(part)[0]) for part in atom.parts]
@@ -50,7 +50,7 @@ class Condensation(ProgramBuilder):
                 value = float(np.exp(parts[0]))
             elif atom.kind is AtomKind.logarithm:
                 value = float(np.log(parts[0]))
-            else:  # a variable, or what is known by its range alone
+            else:  # a variable, or an expression known only by its range
                 value = float(np.sqrt(atom.low[0] * atom.high[0]))
             self._values[index] = value
         return self._values[index]
@@ -59,11 +59,11 @@ class Condensation(ProgramBuilder):
         return float(np.prod([self._value(atom) ** power for atom, power in key]))
 
     def _sum(self, e: Signomial) -> np.ndarray:
-        """A sum there, with the coefficients of each node."""
+        """Return the value of a sum at the point, with the coefficients of each node."""
         return sum((c * self._monomial(key) for key, c in e.terms.items()), start=np.zeros(1))
 
     def _slopes(self, e: Signomial) -> dict[int, float]:
-        """`d e / d log atom` of the first node."""
+        """Return `d e / d log atom` at the point, for the first node."""
         slopes: dict[int, float] = {}
         for key, c in e.terms.items():
             size = float(c[0]) * self._monomial(key)
@@ -72,21 +72,19 @@ class Condensation(ProgramBuilder):
         return slopes
 
     def _touching(self, e: Signomial) -> Signomial:
-        """The monomial that touches a sum which is positive there."""
+        """Return the monomial with the value and gradient of a sum that is positive at the point."""
         if len(e.terms) == 1:
             return e
         value = self._sum(e)
         return self._with(value, {atom: slope / float(value[0]) for atom, slope in self._slopes(e).items()})
 
     def _with(self, value: np.ndarray, exponents: dict[int, float]) -> Signomial:
-        """The monomial of a value there, (node,), and exponents."""
+        """Return the monomial with given exponents and a given value (node,) at the point."""
         key = tuple(sorted((atom, power) for atom, power in exponents.items() if abs(power) > NO_SLOPE))
         return Signomial({key: value / self._monomial(key)})
 
-    # Rows.
-
     def below(self, e: Signomial, bound: Key, label: str, defines: int | None = None) -> None:
-        """`e <= bound`."""
+        """Add rows for `e <= bound`."""
         positive, negative = _signs(e)
         other = Signomial({bound: np.ones(1)})
         if negative.terms:
@@ -94,7 +92,7 @@ class Condensation(ProgramBuilder):
         self._divided(positive, self._touching(other), label, defines)
 
     def _above(self, e: Signomial, index: int) -> None:
-        """`t <= e`."""
+        """Add rows for `t <= e`."""
         positive, negative = _signs(e)
         own = Signomial({((index, 1.0),): np.ones(1)})
         self._divided(self.algebra.plus(own, negative), self._touching(positive), "", index)
@@ -106,7 +104,7 @@ class Condensation(ProgramBuilder):
             self.add(ConstraintRow(terms, label, defines))
 
     def _exponential(self, e: Signomial, index: int) -> None:
-        """`t >= exp(P - N)` as `t >= exp(P) M`, M the monomial that touches `exp(-N)`."""
+        """Add rows for `t >= exp(P - N)` as `t >= exp(P) M`, where M is the monomial that touches `exp(-N)`."""
         if not any((c < 0).any() for key, c in e.terms.items() if key):
             super()._exponential(e, index)
             return
@@ -116,14 +114,17 @@ class Condensation(ProgramBuilder):
         self.below(self.algebra.times(self.algebra.exponential(positive), taken), ((index, 1.0),), "", index)
 
     def _exp(self, e: Signomial) -> Signomial:
-        """The monomial that touches `exp e`."""
+        """Return the monomial that touches `exp e` at the point."""
         return self._with(np.exp(self._sum(e)), self._slopes(e))
 
     def other_side(self, index: int, upper: bool) -> bool:
-        """A side that is convex for no atom of its kind, by what touches it. **Returns:** whether there is such a thing."""
+        """Bound a side that is not convex for any atom of its type by an expression that touches the atom at the point.
+
+        **Returns:** whether there is such an expression.
+        """
         atom = self.algebra.atoms[index]
         parts = sorted(atom.parts, key=lambda part: float(self._sum(part)[0]))
-        if atom.kind in (AtomKind.maximum, AtomKind.minimum):  # the part that is the extreme one there
+        if atom.kind in (AtomKind.maximum, AtomKind.minimum):  # the argument that is the extreme one at the point
             touching = parts[-1] if atom.kind is AtomKind.maximum else parts[0]
         elif atom.kind is AtomKind.exponential:
             touching = self._exp(parts[0])
@@ -141,6 +142,6 @@ class Condensation(ProgramBuilder):
 
 
 def _signs(e: Signomial) -> tuple[Signomial, Signomial]:
-    """What is added and what is taken away."""
+    """Return added and subtracted terms, both with positive coefficients."""
     split = lambda of: Signomial({k: m for k, c in e.terms.items() if (m := np.maximum(of * c, 0.0)).any()})
     return split(1.0), split(-1.0)

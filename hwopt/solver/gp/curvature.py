@@ -1,15 +1,15 @@
 """Curvature of a JAX function in log-log space: is log f a convex function of log x?
 
-A function that is convex (concave) there has no minimum (maximum) but the global one, and its tangents bound it. The
-verdict is found in the function's own jaxpr by the rules of disciplined geometric programming, after what is added and
-later subtracted has cancelled: products, powers with fixed exponents, sums, maxima, minima, exponentials, logarithms. Two
-sides are looked at:
+If it is convex (concave), every local minimum (maximum) is global, and tangents of log f bound it. The analysis applies
+the rules of disciplined geometric programming to the function's jaxpr. Terms that are added and later subtracted cancel
+first. The rules cover products, powers with fixed exponents, sums, maxima, minima, exponentials and logarithms. Two sides
+are checked:
 
     convex:   t >= f is a convex set of (log x, log t)
     concave:  t <= f is one
 
-What the rules do not prove is "neither", with the lines that break each side: the function may still be convex, but
-nobody has said why.
+A function for which the rules prove neither side is reported as "neither", with the source lines that violate them. It
+may still be convex.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ from hwopt.trace.source_info import author_frame
 
 @dataclass(frozen=True)
 class CurvatureReason:
-    """Why one side is not proved: `side` is "convex", "concave" or "both"; where in the function's source."""
+    """Reason why one side is not proved, with its source location; `side` is "convex", "concave" or "both"."""
 
     side: str
     what: str
@@ -62,7 +62,7 @@ class OutputCurvature:
 
 @dataclass(frozen=True)
 class Curvatures:
-    """Verdicts of all outputs, in the order of their leaves; by number or by name."""
+    """Curvatures of all outputs, in the order of their leaves; indexed by number or by name."""
 
     all: tuple[OutputCurvature, ...]
 
@@ -82,15 +82,20 @@ class Curvatures:
 
 
 def curvature(function: Callable, *arguments: Any, box: dict[str, Any] | None = None) -> Curvatures:
-    """Curvature of each scalar output of `function`, as log f of log x, for positive arguments.
+    """Return the curvature of each scalar output of `function`, as log f of log x, for positive arguments.
 
-    **Arguments:** `arguments`: trees; floating arrays and Python numbers in them are variables, of which only the shapes
-    matter, all else is as it stands. `box`: ranges of the variables, {"low": tree, "high": tree}, each a number for all or
-    a tree that begins as the tuple of arguments does; 0 and infinity by default, so that no range decides anything.
+    **Arguments:**
 
-    **Returns:** a verdict for each element of each output. Convex and concave are proofs; neither is not.
+    - `function`: a function that JAX can trace.
+    - `arguments`: pytrees. Floating arrays and Python numbers are variables, of which only the shapes matter; all other
+      leaves are constants.
+    - `box`: ranges of the variables, {"low": tree, "high": tree}, each one number for all or a tree prefix of the
+      arguments. By default 0 and infinity, so that ranges decide nothing.
 
-    **Raises:** `UserError` if a range is empty or not positive.
+    **Returns:** a verdict for each element of each output. "convex" and "concave" are proved; "neither" only means not
+    proved.
+
+    **Raises:** `UserError` if a range is empty or contains numbers below zero.
     """
     leaves, tree = jax.tree.flatten(arguments)
     box = {"low": 0.0, "high": np.inf} | (box or {})
@@ -131,7 +136,7 @@ def curvature(function: Callable, *arguments: Any, box: dict[str, Any] | None = 
 
 
 def explain(verdicts: Curvatures) -> str:
-    """Verdicts as lines of text: each output, and below it what breaks each side."""
+    """Return the verdicts as lines of text: each output, followed by the reasons that break each side."""
     lines = []
     for each in verdicts:
         lines.append(f"{each.name}: {each.curvature}")
@@ -154,7 +159,7 @@ def _varies(leaf: Any) -> bool:
 
 
 def _spread(end: Any, arguments: tuple) -> list[np.ndarray]:
-    """One end of the box at every leaf of the arguments, from a tree that begins as theirs does."""
+    """Broadcast one end of the ranges to every leaf of the arguments, from a tree prefix."""
     spread = lambda value, leaf: np.broadcast_to(np.asarray(value, np.float64), np.shape(leaf) if _varies(leaf) else ())
     return jax.tree.leaves(jax.tree.map(lambda value, part: jax.tree.map(partial(spread, value), part), end, arguments))
 
@@ -195,14 +200,17 @@ def _verdict(name: str, f: Any, algebra: Algebra) -> OutputCurvature:
 
 
 def _logarithm(f: Logarithm, algebra: Algebra) -> Signomial | None:
-    """An output that is a logarithm; None where it may be negative."""
+    """Convert an output that is a logarithm to a signomial; return None if it may be negative."""
     of = f.of if f.sign > 0 else algebra.power(f.of, -1.0)
     atom = algebra.logarithm(of)
     return None if atom is None else algebra.plus(atom, number(f.shift))
 
 
 class _Side:
-    """One side of a function, and what breaks it. `t >= sum`, `t >= max`, `t >= exp` are asked of what should be small."""
+    """Check of one side (convex or concave) of a function, with the reasons that break it.
+
+    For quantities that should be small, `t >= sum`, `t >= max` and `t >= exp` are the convex forms.
+    """
 
     def __init__(self, side: str, algebra: Algebra, f: Signomial):
         self.side, self.algebra = side, algebra
@@ -215,7 +223,10 @@ class _Side:
         self.reasons.setdefault(str(reason), reason)
 
     def sum(self, e: Signomial, upper: bool, origin: Any) -> None:
-        """A sum of terms: from above all of them count; from below one term less others, `t + N <= P`."""
+        """Check a sum of terms.
+
+        From above, all terms have to be positive. From below, there has to be a single positive term: `t + N <= P`.
+        """
         if not all(np.isfinite(c).all() for c in e.terms.values()):
             self.broken("a number that is not finite", origin)
         taken = any((c < 0).any() for c in e.terms.values())
@@ -224,12 +235,12 @@ class _Side:
         if not upper and sum((c > 0).any() for c in e.terms.values()) != 1:
             self.broken("a sum that must be large", origin)
         for key, c in e.terms.items():
-            larger = upper or bool((c < 0).any())  # what should be small
+            larger = upper or bool((c < 0).any())  # terms that should be small
             for index, power in key:
                 self.atom(index, larger == (power > 0))
 
     def atom(self, index: int, upper: bool) -> None:
-        """An atom that should be small (`upper`) or large."""
+        """Check an atom that should be small (`upper`) or large."""
         if (index, upper) in self._asked:
             return
         self._asked.add((index, upper))
@@ -248,7 +259,7 @@ class _Side:
             self.broken(f"{_NAMES[atom.kind]} that must be {'small' if upper else 'large'}", atom.origin)
             return
         for part in atom.parts:
-            offset = atom.kind is AtomKind.exponential  # a factor
+            offset = atom.kind is AtomKind.exponential  # a constant summand of the exponent is only a factor
             self.sum(
                 Signomial({k: c for k, c in part.terms.items() if k or not offset}, part.difference), upper, atom.origin
             )

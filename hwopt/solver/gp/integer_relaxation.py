@@ -1,4 +1,4 @@
-"""A system of integers over boxes, as signomials: what a convex programme knows of them."""
+"""Integer variables over search-tree nodes as signomials: continuous relaxation of a system of integer relations."""
 
 from typing import Any
 
@@ -10,16 +10,16 @@ from hwopt.integers.system import System
 from hwopt.solver.gp.signomial import Algebra, AtomKind, Signomial, number
 
 FIXED_SLACK = 1e-4
-"""Room that a fixed product of integers gets in a relaxation, which an interior point needs; points have none."""
+"""Relative slack of a fixed product of integers in a relaxation, so that an interior point exists. Single points get none."""
 
-_WIDE = 1.001  # ratio of limits from which they leave an interior point room of their own
+_WIDE = 1.001  # ratio of the limits above which they have an interior without added slack
 
 Ends = dict[str, tuple[Any, Any]]
-"""Both ends of coordinates, look-ups and variables in pieces, by name: floating numbers, one a box."""
+"""Lower and upper ends of coordinates, look-ups and segmented variables, by name: floating arrays with one value per box."""
 
 
 def quantity_ranges(system: System, boxes: Boxes) -> Ends:
-    """What boxes say of each quantity by itself."""
+    """Return the range that boxes give to each quantity on its own."""
     low, high = boxes.low.astype(float), boxes.high.astype(float)
     ends: Ends = {name: (low[:, column], high[:, column]) for name, column in system.at.items()}
     for lookup in system.lookups:
@@ -32,9 +32,16 @@ def quantity_ranges(system: System, boxes: Boxes) -> Ends:
 
 
 def relaxed_system(system: System, algebra: Algebra, ends: Ends) -> tuple[dict[str, Signomial], dict[str, Signomial]]:
-    """Coordinates, named products and look-ups over boxes, ranges for integers; and what ties them, not above 1.
+    """Formulate coordinates, named products and look-ups over boxes as signomials, with ranges in place of integers.
 
-    **Returns:** quantities by name, and ties by label. A tie that no corner of any box breaks is left out.
+    **Arguments:**
+
+    - `system`: the integer system.
+    - `algebra`: the algebra that gets the new variables.
+    - `ends`: ranges of all quantities, as `quantity_ranges` returns them.
+
+    **Returns:** quantities by name; and their constraints by label, as expressions that must not exceed 1. A constraint
+    that no corner of any box violates is left out.
     """
     values = {
         each.name: _boxed(algebra, AtomKind.variable, each.name, *ends[each.name], not each.sloped)
@@ -59,7 +66,10 @@ def relaxed_system(system: System, algebra: Algebra, ends: Ends) -> tuple[dict[s
 
 
 def _boxed(algebra: Algebra, kind: AtomKind, name: str, low: Any, high: Any, narrow: bool = True) -> Signomial:
-    """What a box says of something: a number where it is one in all boxes. **Arguments:** `narrow`: as of `Algebra`."""
+    """Return a quantity as a constant if it is a single number in every box, else as a new variable.
+
+    **Arguments:** `narrow`: whether branching reduces its range to a point (`Algebra.narrow`).
+    """
     if (low == high).all():
         return number(low)
     value = algebra.atom(kind, (), low, high, name)
@@ -85,7 +95,10 @@ def _ties(
     corners: list[dict[str, np.ndarray]],
     in_force: np.ndarray | None,
 ) -> dict[str, Signomial]:
-    """Both limits of a product as what must not exceed 1. **Arguments:** `in_force`: 1 or 0 a box, None for always."""
+    """Return the lower and upper limit of a product as expressions that must not exceed 1.
+
+    **Arguments:** `in_force`: 1 or 0 for each box, None if the limit always applies.
+    """
     least, most = each.ends(corners[0])[0], each.ends(corners[1])[1]
     smallest, largest = each.range(corners[0], corners[1])
     slack = np.where(most > _WIDE * least, SLIP, FIXED_SLACK)
@@ -100,7 +113,7 @@ def _ties(
 
 
 def _lookup_ends(system: System, lookup: DerivedColumns, boxes: Boxes) -> Ends:
-    """Numbers of a look-up over boxes: their ranges over what is valid there."""
+    """Return the range of each look-up result over boxes, taken over the valid points of each box."""
     ends = [np.stack(system.column(boxes, name), axis=1) for name in lookup.of]
     corners, where = np.unique(np.concatenate(ends, axis=1), axis=0, return_inverse=True)
     ranges = np.array([_range(system, lookup, corner.reshape(-1, 2)) for corner in corners])  # (corner, name, end)
@@ -109,7 +122,7 @@ def _lookup_ends(system: System, lookup: DerivedColumns, boxes: Boxes) -> Ends:
 
 
 def _range(system: System, lookup: DerivedColumns, corner: np.ndarray) -> np.ndarray:
-    """Least and most of each number of a look-up between two corners, (name, 2); 1 where nothing there is valid."""
+    """Return minimum and maximum of each look-up result between two corners, (name, 2); 1 if no point between them is valid."""
     known, key = system.lookup_ranges, (lookup.names, corner.tobytes())
     if key not in known:
         axes = [np.arange(low, high + 1, dtype=float) for low, high in corner]

@@ -1,12 +1,13 @@
-"""What a limit on a function that is known by its range alone leaves of products of its arguments, as rows of a programme.
+"""Cuts: monomial inequalities implied by an upper limit on a monotone function that the program knows only by its range.
 
-A function f of a box is nowhere below a floor g, which rises in two products x and y of f's arguments. Where `f <= L`, so is g at
-the best that the box allows of all else, and no point lies beyond the curve on which g is L. That curve falls, whatever its form:
-between two values of y, `y_k` and `y_(k+1)`, x is at most where the curve is at `y_k`. So
+A function f has a lower envelope g, which increases in two products x and y of f's arguments. Where `f <= L`, also `g <=
+L`, with all other arguments of g at their most favorable ends. No feasible point is beyond the curve g = L. The curve
+falls, whatever its form: between two values of y, `y_k` and `y_(k+1)`, x is at most its value on the curve at `y_k`. So
 
     x^a y^b <= max over k of x(y_k)^a y_(k+1)^b
 
-for all a and b from 0 on: monomials, of which a programme takes a few. What is used of g is that it rises, not that it is convex.
+for all a and b that are not negative. These are monomials, of which a program gets a few. Only the monotonicity of g is
+used, not its convexity.
 """
 
 from __future__ import annotations
@@ -22,20 +23,25 @@ from hwopt.solver.gp.tape import applied
 from hwopt.trace.monotone_primitives import LowerEnvelope, MonotonePrimitive
 
 DIRECTIONS = ((1.0, 0.0), (0.0, 1.0), (1.0, 1.0))
-"""a and b of the rows."""
+"""Exponents (a, b) of the cuts."""
 
 _CELLS, _HALVINGS = 4, 12
-"""Between values of y, and of the interval in which a value is looked for."""
+"""Number of intervals of y, and number of bisection steps."""
 
 _LEAST, _ENDLESS = 1e-30, 1e30
-"""Ends of a product that has none."""
+"""Finite ends of the range of a product that has none."""
 
 _SLIP = 1e-9
-"""Relative rounding that a row leaves."""
+"""Slack of a cut for rounding, log units."""
 
 
 def cut_rows(algebra: Algebra, e: Signomial, name: str) -> dict[str, Signomial]:
-    """What `e <= 1` leaves of products that floors rise in: constraints (not above 1) by label. **Arguments:** its `name`."""
+    """Return the cuts that `e <= 1` implies, for terms of e that have a lower envelope.
+
+    **Arguments:** `name`: of the limit, as a prefix of the labels.
+
+    **Returns:** expressions that must not exceed 1, by label.
+    """
     found: dict[str, Signomial] = {}
     for key, c in e.terms.items():
         floor = algebra.floors.get(key[0][0]) if len(key) == 1 and key[0][1] == 1.0 else None
@@ -47,7 +53,7 @@ def cut_rows(algebra: Algebra, e: Signomial, name: str) -> dict[str, Signomial]:
 
 
 def cut_labels(name: str) -> list[str]:
-    """Of the rows that follow from the limit of that name."""
+    """Return the labels of the cuts that follow from the limit `name`."""
     return [f"{name}: {a:g} {b:g}" for a, b in DIRECTIONS]
 
 
@@ -74,16 +80,16 @@ def _product(algebra: Algebra, powers: Mapping[int, float], arguments: tuple[Sig
 
 
 class _Curve:
-    """Where a function of products passes a limit, in boxes of these."""
+    """Level curve: pairs (x, y) at which a function of products reaches a limit, for given ranges of the products."""
 
     def __init__(self, function: MonotonePrimitive):
         self.function = function
         self._known: tuple[tuple[np.ndarray, ...], tuple[np.ndarray, np.ndarray]] | None = None
 
     def of(self, *inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Ends of cells of y, and the most that x is in each (cell, *shape), logarithms.
+        """Return the upper ends of the intervals of y and the largest x in each, (cell, *shape), as logarithms.
 
-        **Arguments:** the limit, lower ends of all products, then upper ones.
+        **Arguments:** `inputs`: the limit, lower ends of all products, then upper ends.
         """
         if self._known is None or not all(map(np.array_equal, self._known[0], inputs)):
             self._known = inputs, self._found(*inputs)
@@ -107,7 +113,10 @@ class _Curve:
 
 
 def _last(within: Any, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """No less than the last place between two up to which something holds; `low` where it holds nowhere."""
+    """Return an upper bound of the last position between `low` and `high` up to which a condition is true, by bisection.
+
+    If it is true nowhere, the result is close to `low`.
+    """
     inside, outside = low, np.where(within(high), np.inf, high)
     for _ in range(_HALVINGS):
         middle = 0.5 * (inside + np.minimum(outside, high))
@@ -122,7 +131,7 @@ def _curve(function: MonotonePrimitive) -> _Curve:
 
 
 class _UpperEnvelope:
-    """The largest `x^a y^b` of a curve's cells."""
+    """Upper bound of `x^a y^b` over the cells of a level curve."""
 
     def __init__(self, curve: _Curve, a: float, b: float):
         self.curve, self.a, self.b = curve, a, b
@@ -134,5 +143,5 @@ class _UpperEnvelope:
 
 @lru_cache(maxsize=64)
 def _most(function: MonotonePrimitive, a: float, b: float) -> _UpperEnvelope:
-    """The same object at every call, as recordings want it."""
+    """Return the upper bound of `x^a y^b`, the same object at every call: traces compare functions by identity."""
     return _UpperEnvelope(_curve(function), a, b)

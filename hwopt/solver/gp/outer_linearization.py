@@ -1,7 +1,7 @@
-"""Functions that are log-log convex but no sums of monomials, as maxima of monomials: lines that support them in log space.
+"""Outer linearization, in log space, of log-log-convex functions that are not posynomials: maxima of supporting monomials.
 
-A supporting line of slope b touches a convex f where `f' = b`, and lies below it elsewhere. Slopes are the same for all nodes, as
-exponents of a programme are; heights are each node's own.
+A supporting line of slope b touches a convex f where `f' = b`, and is below f elsewhere. Slopes are the same for all
+search-tree nodes, because exponents of a program are shared; heights differ between nodes.
 """
 
 from __future__ import annotations
@@ -19,26 +19,29 @@ from hwopt.trace.monotone_primitives import MonotonePrimitive
 from hwopt.trace.yield_primitive import on_numbers
 
 _STEEPEST = 0.98
-"""Slope of the steepest line over clustering, which is the largest that there is."""
+"""Slope of the steepest supporting line, as a fraction of the clustering parameter, which is the largest possible slope."""
 
 _ENDLESS = 1e30
-"""Upper end of an argument that has none."""
+"""Finite upper end of an argument whose range has none."""
 
 _HALVINGS = 60
-"""Of the place where a line touches."""
+"""Number of bisection steps that locate the point where a line touches."""
 
 _WIDEST = (-40.0, 40.0)
-"""Where that is looked for: logarithms of rho."""
+"""Range of log rho that is searched for the point where a line touches."""
 
 
 def dies_made(
     algebra: Algebra, fixed: Signomial, open_to_repair: Signomial, spares: Signomial, clustering: float
 ) -> Signomial:
-    """`hwopt.trace.yield_primitive` from below: `max over b of A_b u^(alpha - b) (H / alpha)^b`, `u = 1 + F / alpha`.
+    """Bound the dies per good die (`hwopt.trace.yield_primitive`) from below by a maximum of monomials.
 
-    `(1 + F / alpha)^alpha phi(rho)`, `rho = H / (alpha + F)`, where `log phi` is convex in `log rho`, with slopes from 0 to alpha.
-    Between lines of slopes b and b' it is low by about `(b' - b)^2 / (8 b)`, as `log phi` bends about as much as it rises: slopes
-    that ascend as squares are equally good everywhere.
+    The bound is `max over b of A_b u^(alpha - b) (H / alpha)^b`, with `u = 1 + F / alpha`. The exact function is `(1 + F
+    / alpha)^alpha phi(rho)`, with `rho = H / (alpha + F)`, where `log phi` is convex in `log rho` with slopes from 0 to
+    alpha. Between lines of slopes b and b' the bound is low by about `(b' - b)^2 / (8 b)`, since the curvature of `log
+    phi` is about its slope. Slopes that grow quadratically therefore give the same error everywhere.
+
+    **Arguments:** `fixed`, `open_to_repair`: expected defects F and H; `spares` S; `clustering` alpha.
     """
     relative = lambda defects: algebra.over(defects, number(clustering))
     known = algebra.lifted(algebra.plus(ONE, relative(fixed)))
@@ -58,7 +61,7 @@ def dies_made(
 
 
 def monotone(algebra: Algebra, of: MonotonePrimitive, arguments: Sequence[Signomial]) -> Signomial:
-    """A function that rises or falls in each of its arguments, by its values at two corners of their ranges alone."""
+    """Represent a monotone function by its range alone: its values at two corners of the arguments' ranges."""
     known = [each.constant for each in arguments]
     if all(each is not None for each in known):
         return number(applied(_end(of, "on_numbers"), *known))
@@ -73,14 +76,14 @@ def monotone(algebra: Algebra, of: MonotonePrimitive, arguments: Sequence[Signom
 
 @lru_cache(maxsize=64)
 def _end(of: MonotonePrimitive, side: str) -> Any:
-    """The same object at every call, as recordings want it."""
+    """Return a method of the function, the same object at every call: traces compare functions by identity."""
     return getattr(of, side)
 
 
 class _MonotoneSupports:
-    """The heights of lines of some slopes: of arrays of spares and clustering.
+    """Heights of supporting lines with given slopes, as functions of arrays of spares and clustering.
 
-    Those of the last arrays are kept: every line asks for its own, one after the other.
+    The last result is cached, since every line requests the same arrays in turn.
     """
 
     def __init__(self, slopes: tuple[float, ...]):
@@ -91,7 +94,7 @@ class _MonotoneSupports:
         return _MonotoneSupports, (self.slopes,)
 
     def at(self, spares: np.ndarray, clustering: np.ndarray) -> np.ndarray:
-        """Heights (line, node) of vectors (node,)."""
+        """Return the heights (line, node) for arrays (node,)."""
         key, last = spares.tobytes() + clustering.tobytes(), self._last
         if last[0] == key:
             return last[1]
@@ -102,7 +105,7 @@ class _MonotoneSupports:
 
 
 class _MonotoneSupport:
-    """The height of one of them."""
+    """Height of one supporting line."""
 
     def __init__(self, heights: _MonotoneSupports, place: int):
         self.heights, self.place = heights, place
@@ -114,7 +117,7 @@ class _MonotoneSupport:
 
 @lru_cache(maxsize=64)
 def _lines(steepest: float, within: float) -> tuple[tuple[_MonotoneSupport, float], ...]:
-    """Heights and slopes of lines that leave at most so much between them."""
+    """Return heights and slopes of lines whose maximum is below the function by at most `within`, relative."""
     count = max(2, math.ceil(math.sqrt(steepest / (2.0 * within))))
     slopes = tuple(steepest * (i / count) ** 2 for i in range(1, count + 1))
     heights = _MonotoneSupports(slopes)
@@ -123,7 +126,7 @@ def _lines(steepest: float, within: float) -> tuple[tuple[_MonotoneSupport, floa
 
 @lru_cache(maxsize=4096)
 def _heights(spares: float, clustering: float, slopes: tuple[float, ...]) -> np.ndarray:
-    """`min over rho of phi rho^-b`, where the slope of `log phi`, which ascends, is b."""
+    """Return `min over rho of phi rho^-b` for each slope b. The minimum is where the increasing slope of `log phi` is b."""
     from scipy.special import betainc, betaincc, betaln
 
     wanted = np.asarray(slopes)

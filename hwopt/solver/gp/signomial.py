@@ -1,12 +1,13 @@
-"""Sums of monomials over positive atoms: the algebra in which a model is read.
+"""Algebra of signomials: sums of monomials over positive variables, in which a model is expressed.
 
-A signomial is `sum_i c_i prod_j t_j^(a_ij)` with coefficients of either sign. An atom `t_j` is a variable, or stands for a
-part that is no signomial itself: a sum that is divided by or raised to a power, a maximum, a minimum, an exponential, a
-logarithm. Sums and products of signomials are signomials, so that what is added and later subtracted cancels, as it does
-on paper.
+A signomial is `sum_i c_i prod_j t_j^(a_ij)` with coefficients of either sign. Each `t_j`, called an atom, is a variable
+or represents an expression that is not a signomial. Such expressions are a sum that is divided by or raised to a power, a
+maximum, a minimum, an exponential and a logarithm. Sums and products of signomials are signomials, so that terms that are
+added and later subtracted cancel, as on paper.
 
-Coefficients and ranges carry a leading axis of nodes: many problems of one structure are read at once. Atoms are never
-negative, since a programme knows their logarithms: what may be negative is an atom less something.
+Coefficients and ranges have a leading axis of search-tree nodes: many problems with one structure are formulated at once.
+Atoms are never negative, because a program uses their logarithms. A quantity that may be negative is an atom minus a
+shift.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ from hwopt.solver.gp.tape import as_nodes, somewhere
 from hwopt.trace.monotone_primitives import LowerEnvelope
 
 Key = tuple[tuple[int, float], ...]
-"""A monomial: (atom, exponent), ascending by atom. The empty one is 1."""
+"""Monomial: pairs (atom, exponent) in ascending order of atoms. The empty tuple is 1."""
 
 ROUNDING = 1e-12
-"""Relative size below which what two terms leave of each other is rounding."""
+"""Relative size below which a remainder of two cancelling terms is rounding error."""
 
 SMALLEST = 1e-12
-"""Share of its largest value above which a positive quantity is looked for."""
+"""Lower end of the range of a positive quantity, as a fraction of its upper end."""
 
 
 class AtomKind(Enum):
-    """What an atom stands for."""
+    """Types of atoms."""
 
     variable = "variable"
     sum = "sum"
@@ -41,35 +42,35 @@ class AtomKind(Enum):
     minimum = "minimum"
     exponential = "exponential"
     logarithm = "logarithm"
-    hull = "hull"  # known by its range alone
+    hull = "hull"  # known only by its range
 
 
 @dataclass(frozen=True, eq=False)
 class Atom:
-    """A quantity that is never negative. `low` and `high` bound it at each node."""
+    """Non-negative quantity with its definition; `low` and `high` bound it at each node."""
 
     kind: AtomKind
     parts: tuple[Signomial, ...]
     low: np.ndarray
     high: np.ndarray
-    origin: Any = None  # equation behind it, and the calls it is in
+    origin: Any = None  # its equation in the jaxpr and the enclosing calls
     name: str = ""
-    positive: bool = True  # known to be above 0; else taken for granted, or it may be 0
+    positive: bool = True  # known to be above 0; otherwise this is assumed, or it may be 0
 
 
 class Signomial:
-    """A sum of monomials; immutable."""
+    """Sum of monomials; immutable."""
 
     __slots__ = ("_range", "difference", "terms")
 
     def __init__(self, terms: dict[Key, np.ndarray], difference: Any = None):
         self.terms = terms
-        self.difference = difference  # origin of the last subtraction in it
+        self.difference = difference  # origin of the last subtraction in the sum
         self._range: tuple[np.ndarray, np.ndarray] | None = None
 
     @property
     def constant(self) -> np.ndarray | None:
-        """Its value where it has no atoms, else None."""
+        """Value of a signomial without atoms; None for any other."""
         if not self.terms:
             return np.zeros(1)
         if len(self.terms) == 1 and () in self.terms:
@@ -77,7 +78,7 @@ class Signomial:
         return None
 
     def same(self, other: Signomial) -> bool:
-        """Equal terms, up to rounding."""
+        """Return whether two signomials have equal terms, up to rounding."""
         return self.terms.keys() == other.terms.keys() and all(
             (np.abs(c - other.terms[key]) <= ROUNDING * np.abs(c)).all() for key, c in self.terms.items()
         )
@@ -88,19 +89,19 @@ ONE = Signomial({(): np.ones(1)})
 
 
 def number(value: Any) -> Signomial:
-    """A constant; one value a node or the same for all."""
+    """Return a constant signomial, from one value per node or one value for all."""
     value = as_nodes(value)
     return Signomial({(): value}) if somewhere(value) else ZERO
 
 
 def _exact(exponent: float) -> float:
-    """An exponent without rounding, so that equal monomials have equal keys: (x^(1/3))^3 is x."""
+    """Return an exponent without rounding error, so that equal monomials have equal keys: (x^(1/3))^3 is x."""
     nearest = round(exponent * 5040.0) / 5040.0  # all fractions with denominators up to 10
     return nearest if abs(nearest - exponent) < ROUNDING else round(exponent, 14)
 
 
 def multiplied(a: Key, b: Key) -> Key:
-    """The product of two monomials."""
+    """Return the product of two monomials."""
     if not a:
         return b
     if not b:
@@ -118,19 +119,19 @@ def multiplied(a: Key, b: Key) -> Key:
 
 
 def raised(key: Key, power: float) -> Key:
-    """A power of a monomial."""
+    """Return a power of a monomial."""
     return tuple((atom, _exact(exponent * power)) for atom, exponent in key)
 
 
 def _added(old: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """Sum of two coefficients; 0 where they cancel up to rounding."""
+    """Return the sum of two coefficients; 0 where they cancel up to rounding."""
     total = old + c
     rounding = np.abs(total) <= ROUNDING * (np.abs(old) + np.abs(c))
     return np.where(rounding, 0.0, total) if rounding.any() else total
 
 
 def _common(keys: Iterable[Key]) -> Key:
-    """What divides all monomials and leaves no exponent of another sign."""
+    """Return the greatest common monomial: it divides all monomials without changing the sign of any exponent."""
     first, *rest = (dict(key) for key in keys)
     for key in rest:
         for atom, power in list(first.items()):
@@ -143,39 +144,38 @@ def _common(keys: Iterable[Key]) -> Key:
 
 
 def _negative(a: Signomial) -> Signomial:
-    """What is taken away in a sum."""
+    """Return the subtracted terms of a sum, with positive coefficients."""
     return Signomial({key: np.maximum(-c, 0.0) for key, c in a.terms.items() if (c < 0).any()})
 
 
 def _cut(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A range without what is not positive; from 0 where it has no end."""
+    """Return a range restricted to positive numbers; its lower end is 0 where it has no upper end."""
     low = np.where(low > 0, low, SMALLEST * np.where((high > 0) & np.isfinite(high), high, 1.0))
     return np.where(np.isfinite(high), low, 0.0), np.maximum(high, low)
 
 
 @dataclass
 class Algebra:
-    """The atoms of one reading, and arithmetic that may add to them.
+    """Registry of the atoms of one model, with arithmetic that adds atoms as needed.
 
-    **Arguments:** `granting`: whether a maximum or minimum whose range reaches below 0 is taken to be positive all the same,
-    as every sum under a power is (a model's are times and counts); else it is an atom less what its parts take away.
+    **Arguments:** `granting`: whether a maximum or minimum is assumed to be positive even if its range reaches below 0,
+    like every sum with a fractional power (quantities of a model are times and counts). If False, it is represented as an
+    atom minus a shift.
     """
 
     granting: bool = True
     options: ReformulationOptions = REFORMULATION
     atoms: list[Atom] = field(default_factory=list)
-    origin: Any = None  # equation being read, and the calls it is in
-    narrow: set[int] = field(default_factory=set)  # atoms whose ranges are expected to shrink to points
+    origin: Any = None  # equation being read and the enclosing calls
+    narrow: set[int] = field(default_factory=set)  # atoms whose ranges branching is expected to reduce to points
     floors: dict[int, tuple[LowerEnvelope, tuple[Signomial, ...]]] = field(
         default_factory=dict
     )  # of atoms, with their arguments
     _lifted: dict = field(default_factory=dict, repr=False)
-    _monomials: dict = field(default_factory=dict, repr=False)  # their ranges
-
-    # Atoms.
+    _monomials: dict = field(default_factory=dict, repr=False)  # ranges of monomials
 
     def atom(self, kind: AtomKind, parts: Iterable[Signomial], low, high, name: str = "") -> Signomial:
-        """A new atom as a signomial, or the one of the same parts."""
+        """Return a new atom as a signomial, or the existing one with the same definition."""
         parts = tuple(parts)
         mark = (kind, frozenset(frozenset((k, c.tobytes()) for k, c in part.terms.items()) for part in parts))
         if parts and mark in self._lifted:
@@ -198,13 +198,14 @@ class Algebra:
         return kind is not AtomKind.hull or bool((low > 0).all())
 
     def variable(self, name: str, low, high) -> Signomial:
-        """A variable in a box, one a node or the same for all."""
+        """Return a new variable with bounds, either one value per node or one for all."""
         return self.atom(AtomKind.variable, (), as_nodes(low), as_nodes(high), name)
 
     def gathered(self, a: Signomial) -> Signomial:
-        """What depends on narrow atoms alone and holds differences, known by its range: exact at points.
+        """Replace an expression that contains differences and depends only on narrow atoms by its range, which is exact
+        at points.
 
-        Differences of variables and exponentials stay as they are, and so do plain terms beside others: they keep their slope.
+        Differences of variables and exponentials are kept, and so are plain terms next to others: they keep their slope.
         """
         if not self.is_narrow(a):
             return a
@@ -232,7 +233,7 @@ class Algebra:
         return self._lifted[mark]
 
     def _is_short(self, index: int) -> bool:
-        """Whether an atom is a variable, or an extreme of differences of two monomials of variables."""
+        """Return whether an atom is a variable, or an extreme of differences of two monomials of variables."""
         atom = self.atoms[index]
         return atom.kind is AtomKind.variable or all(
             len(part.terms) <= 2
@@ -241,7 +242,7 @@ class Algebra:
         )
 
     def _is_plain(self, index: int) -> bool:
-        """Whether an atom is a variable or a hull, or a sum or extreme of such without differences."""
+        """Return whether an atom is a variable or a hull, or a sum or extreme of such atoms without differences."""
         atom = self.atoms[index]
         if atom.kind in (AtomKind.variable, AtomKind.hull):
             return True
@@ -254,9 +255,11 @@ class Algebra:
         )
 
     def lifted(self, a: Signomial) -> Signomial:
-        """A positive signomial as one term: itself, or an atom. Scaled, so that multiples share it.
+        """Return a positive signomial as a single term, with a new atom if necessary.
 
-        That it is positive is taken for granted: where its range is not, the range is cut.
+        The atom is scaled, so that multiples share it.
+
+        The signomial is assumed to be positive: its range is cut where it is not.
         """
         if len(a.terms) <= 1:
             return a
@@ -268,13 +271,16 @@ class Algebra:
         return self.times(self.atom(AtomKind.sum, (unit,), low, high), Signomial({key: scale}))
 
     def _unit(self, a: Signomial) -> tuple[Signomial, Key, np.ndarray]:
-        """A sum over what its terms have in common, that, and a coefficient: alike for all multiples of a sum."""
+        """Split a sum into a normalized sum, a common monomial and a coefficient.
+
+        All multiples of a sum have the same normalized sum.
+        """
         key = _common(a.terms)
         scale = next((c for c in a.terms.values() if (c > 0).all()), np.ones(1))
         return self.times(a, Signomial({raised(key, -1.0): 1.0 / scale})), key, scale
 
     def positive(self, a: Signomial) -> bool:
-        """Whether it is known to be above 0 at all nodes: by its signs, or by its range."""
+        """Return whether a signomial is known to be above 0 at all nodes, by its signs or by its range."""
         total = np.zeros(1)
         for key, c in a.terms.items():
             if not (c >= 0).all():
@@ -287,16 +293,14 @@ class Algebra:
         return bool((self.range(a)[0] > 0).all())
 
     def _over(self, interval, key: Key, scale) -> tuple[np.ndarray, np.ndarray]:
-        """Range of a quotient of a positive range by a positive monomial."""
+        """Return the range of the quotient of a positive interval by a positive monomial."""
         low, high = self.monomial_range(key)
         with np.errstate(all="ignore"):
             ends = interval[0] / (high * scale), interval[1] / (low * scale)
         return np.where(np.isfinite(ends[0]), ends[0], -np.inf), np.where(np.isnan(ends[1]), np.inf, ends[1])
 
-    # Ranges.
-
     def monomial_range(self, key: Key) -> tuple[np.ndarray, np.ndarray]:
-        """Bounds of a monomial at each node."""
+        """Return lower and upper bounds of a monomial at each node."""
         if key in self._monomials:
             return self._monomials[key]
         low, high = np.ones(1), np.ones(1)
@@ -310,7 +314,7 @@ class Algebra:
         return result
 
     def range(self, a: Signomial) -> tuple[np.ndarray, np.ndarray]:
-        """Bounds of a signomial at each node; atoms taken as independent."""
+        """Return lower and upper bounds of a signomial at each node, with atoms treated as independent."""
         if a._range is None:
             low, high = np.zeros(1), np.zeros(1)
             with np.errstate(all="ignore"):
@@ -322,10 +326,8 @@ class Algebra:
             a._range = np.where(np.isnan(low), -np.inf, low), np.where(np.isnan(high), np.inf, high)
         return a._range
 
-    # Arithmetic.
-
     def plus(self, a: Signomial, b: Signomial, sign: float = 1.0) -> Signomial:
-        """`a + sign b`; terms that cancel vanish."""
+        """Return `a + sign b`. Terms that cancel are removed."""
         if not b.terms:
             return a
         terms = dict(a.terms)
@@ -343,14 +345,14 @@ class Algebra:
         return self.plus(a, b, -1.0)
 
     def total(self, many: Iterable[Signomial]) -> Signomial:
-        """Sum of many."""
+        """Return the sum of many signomials."""
         result = ZERO
         for each in many:
             result = self.plus(result, each)
         return result
 
     def times(self, a: Signomial, b: Signomial) -> Signomial:
-        """`a b`, written out where that stays short, else with factors as atoms."""
+        """Return `a b`, expanded if the result is short, else with factors as atoms."""
         if not a.terms or not b.terms:
             return ZERO
         if len(a.terms) > 1 and len(b.terms) > 1 and len(a.terms) * len(b.terms) > self.options.expanded_terms:
@@ -371,7 +373,7 @@ class Algebra:
         return Signomial(kept, a.difference or b.difference)
 
     def where(self, mask: np.ndarray, yes: Signomial, no: Signomial) -> Signomial:
-        """`yes` at the nodes of `mask`, else `no`, whatever the other one is there."""
+        """Return `yes` at the nodes of `mask` and `no` elsewhere, even where the value not chosen is infinite or NaN."""
         this, that = (
             Signomial({k: m for k, c in a.terms.items() if somewhere(m := np.where(at, c, 0.0))}, a.difference)
             for at, a in ((mask, yes), (~mask, no))
@@ -379,11 +381,11 @@ class Algebra:
         return self.plus(this, that)
 
     def _short(self, a: Signomial) -> Signomial:
-        """An atom for what is positive everywhere."""
+        """Return a sum that is positive everywhere as one atom; return any other signomial unchanged."""
         return self.lifted(a) if len(a.terms) > 1 and self.positive(a) else a
 
     def power(self, a: Signomial, exponent: float) -> Signomial:
-        """`a ** exponent`. Where that needs `a` to be positive, it is taken for granted."""
+        """Return `a ** exponent`. If the power requires a positive base, `a` is assumed to be positive."""
         if exponent == 1.0:
             return a
         if exponent == 0.0:
@@ -406,7 +408,7 @@ class Algebra:
             return Signomial({raised(key, exponent): c**exponent}, a.difference)
 
     def over(self, a: Signomial, b: Signomial) -> Signomial:
-        """`a / b`."""
+        """Return `a / b`."""
         if 1 < len(a.terms) == len(b.terms):
             (over, key, scale), (under, other, by) = self._unit(a), self._unit(b)
             if over.same(under):
@@ -414,7 +416,10 @@ class Algebra:
         return self.times(a, self.power(b, -1.0))
 
     def extreme(self, parts: Iterable[Signomial], kind: AtomKind) -> Signomial:
-        """Maximum or minimum; parts that never are the extreme one are left out, nested ones written out."""
+        """Return a maximum or minimum.
+
+        Arguments that are never the extreme one are left out, and nested extremes are merged.
+        """
         largest = kind is AtomKind.maximum
         flat: list[Signomial] = []
         for part in parts:
@@ -427,7 +432,8 @@ class Algebra:
         if len(kept) == 1:
             return kept[0]
         low, high = self._extreme_range(kept, largest)
-        # Atoms are not negative: add what makes all parts positive, where that is not granted, and take it away again.
+        # Atoms are not negative. Where positivity is not assumed, a shift makes all arguments positive and is subtracted
+        # again.
         wanting = (low < 0) & (high <= 0) if self.granting else np.ones(1, bool)
         shift = self._lift(kept, low, wanting)
         if shift.terms:
@@ -440,7 +446,9 @@ class Algebra:
         return self.minus(self.atom(kind, kept, low, high), shift)
 
     def _lift(self, parts: list[Signomial], low: np.ndarray, wanting: np.ndarray) -> Signomial:
-        """What makes parts whose extreme is at least `low` positive at the nodes `wanting` that, and 0 at others."""
+        """Return a shift that makes arguments with an extreme of at least `low` positive at the nodes `wanting`; 0 at
+        other nodes.
+        """
         if not wanting.any():
             return ZERO
         ending = np.isfinite(low) & self.granting
@@ -459,12 +467,12 @@ class Algebra:
         return low, high
 
     def _never_beyond(self, a: Signomial, b: Signomial, largest: bool) -> bool:
-        """Whether `a` is never above `b` (never below, for a minimum) at any node."""
+        """Return whether `a` never exceeds `b` at any node (for a minimum: is never below `b`)."""
         low, high = self.range(self.minus(a, b))
         return bool((high <= 0).all() if largest else (low >= 0).all())
 
     def _opened(self, a: Signomial, kind: AtomKind) -> list[Signomial]:
-        """Parts of `monomial x maximum` as products, so that maxima do not nest."""
+        """Return the arguments of `monomial x maximum` as products, so that maxima are not nested."""
         if len(a.terms) != 1:
             return [a]
         ((key, c),) = a.terms.items()
@@ -475,7 +483,7 @@ class Algebra:
         return [a]
 
     def exponential(self, a: Signomial) -> Signomial:
-        """`exp a`; of what is not positive, one over the exponential of the opposite."""
+        """Return `exp a`. For an exponent that is not positive, it is the inverse of `exp(-a)`."""
         with np.errstate(all="ignore"):
             if a.constant is not None:
                 return number(np.exp(a.constant))
@@ -485,7 +493,10 @@ class Algebra:
             return self.atom(AtomKind.exponential, (a,), np.exp(low), np.exp(high))
 
     def logarithm(self, a: Signomial) -> Signomial | None:
-        """`log a` of what is above 1 everywhere, as an atom, by its range alone where it may be 1; None where it may be less."""
+        """Return `log a` as an atom if `a` is above 1 everywhere.
+
+        If `a` may be 1, only the range is kept; if it may be less, None.
+        """
         low, high = self.range(a)
         if not (low >= 1.0).all():
             return None
@@ -494,7 +505,7 @@ class Algebra:
         return self.atom(AtomKind.logarithm, (a,), np.log(low), np.log(high))
 
     def hull(self, low: np.ndarray, high: np.ndarray, of: Iterable[Signomial] = ()) -> Signomial:
-        """Something of which only the range is known. **Arguments:** `of`: what it depends on."""
+        """Return a quantity of which only the range is known. **Arguments:** `of`: expressions that it depends on."""
         shift = np.maximum(-low, 0.0)
         result, of = self.atom(AtomKind.hull, (), low + shift, high + shift), tuple(of)
         if of and all(self.is_narrow(each) for each in of):
@@ -502,5 +513,5 @@ class Algebra:
         return self.minus(result, number(shift)) if shift.any() else result
 
     def is_narrow(self, a: Signomial) -> bool:
-        """Whether it depends on narrow atoms alone."""
+        """Return whether a signomial depends only on narrow atoms."""
         return bool(self.narrow) and all(atom in self.narrow for key in a.terms for atom, _ in key)
