@@ -1,11 +1,14 @@
-"""Many convex programmes of one structure solved at once: Newton's method on slots refilled from a pool.
+"""Batch solver for convex programs of one structure: Newton's method on slots that are refilled from a pool.
 
-Exponents, Jacobians and Newton matrices are mostly zeros, the same ones in all programmes of a structure: on a processor they
-are products of sparse matrices with columns of numbers, and one sparse Cholesky factor for all. That is NumPy and SciPy's:
-nothing is traced or compiled, so a new structure costs milliseconds. In one thread: sixteen took two and a half times as long.
-Where a rough answer will do, the first iterations are in single precision: what they find proves nothing, as bounds are those of
-`hwopt.solver.gp.certificate` at the points and multipliers that come out. An accelerator runs the same iteration compiled, all
-in double precision (`hwopt.solver.interior_point.device_loop`). No programme's numbers depend on those beside it.
+Exponents, Jacobians and Newton matrices are sparse, with the same pattern in all programs of a structure. On the CPU,
+sparse matrices multiply columns of numbers, and all programs share one symbolic Cholesky factorization. NumPy and SciPy
+do this without tracing or compiling, so a new structure costs milliseconds. A single thread is used: sixteen took two and
+a half times as long.
+
+If a rough solution is enough, the first iterations run in single precision. They prove nothing: bounds are those of
+`hwopt.solver.gp.certificate` at the resulting points and multipliers. An accelerator runs the same iteration compiled,
+always in double precision (`hwopt.solver.interior_point.device_loop`). The result of a program does not depend on the
+others in its batch.
 """
 
 from __future__ import annotations
@@ -52,16 +55,22 @@ def solve(
     device: device_loop.Device | None = None,
     options: InteriorPointOptions = INTERIOR_POINT,
 ) -> BatchResult:
-    """Solve all programmes of a batch.
+    """Solve all programs of a batch.
 
-    **Arguments:** `cutoff` of each problem, or of all: one whose optimum is proved to lie above it is dropped. `start`:
-    points to begin at (problem, variable); the middle of the box if None. `tolerance`: largest gap between objective and
-    bound, and largest violation, of a solved problem; `loose`: those of a problem whose optimum lies below the cutoff, where
-    that is all that matters, of each problem or of all; `bound` of these is good to single precision. `iterations`: after so
-    many a problem is given up as unresolved; None: as many as the options say.
-    `device`: where the iteration runs, compiled once for each shape of structure and size of batch; None: on this processor,
-    uncompiled. `options`: step lengths and batch sizes.
-    **Returns:** answers, in the order of the problems.
+    **Arguments:**
+
+    - `structure`, `numbers`: the programs.
+    - `cutoff`: of each problem, or one for all. A problem whose optimum is proved to exceed it is dropped.
+    - `start`: starting points (problem, variable); the center of the variable bounds if None.
+    - `tolerance`: largest gap between objective and bound, and largest violation, of a solved problem.
+    - `loose`: the same limits, per problem or one for all, for a problem whose optimum is below the cutoff where only
+      this fact matters. Its `bound` is accurate to single precision.
+    - `iterations`: number of iterations after which a problem is given up as unresolved; None for the limit of the
+      options.
+    - `device`: accelerator to use, compiled once per shape of structure and batch size; None for this CPU, uncompiled.
+    - `options`: step lengths and batch sizes.
+
+    **Returns:** results, in the order of the problems.
     """
     frame = frame_of(structure)
     count = len(numbers)
@@ -97,9 +106,9 @@ def _worked(
     iterations: int,
     options: InteriorPointOptions,
 ) -> Iterator[FinishedProblems]:
-    """Programmes as they are done with, on this processor: those that need no sharp answer begin in single precision.
+    """Solve programs on the CPU and yield them as they finish. Programs with a loose tolerance start in single precision.
 
-    **Arguments:** `first`: points to begin at; `waiting`: numbers of those to work on.
+    **Arguments:** `first`: starting points (variable, problem); `waiting`: indices of the programs to solve.
     """
     rough = given.loose[waiting] > 0
     if rough.any():
@@ -121,8 +130,8 @@ def _worked_roughly(
     iterations: int,
     options: InteriorPointOptions,
 ) -> Iterator[FinishedProblems]:
-    """The same of programmes that begin in single precision; what is left then goes on in double from where it is."""
-    # Nothing is solved to a negative tolerance: what ends in single precision is what cannot beat its cutoff.
+    """Solve programs that start in single precision; unfinished ones continue in double precision from their last iterate."""
+    # A negative tolerance is never reached, so in single precision only programs that cannot beat their cutoff terminate.
     single = _in(np.float32, given)._replace(loose=np.full(given.loose.shape, -1.0, np.float32))
     start = first.astype(np.float32)
     begun = lambda place: initial_iterate(
@@ -154,9 +163,10 @@ def _in_slots(
     frame: SparsityFrame, given: ProblemData, waiting: np.ndarray, begun: Callable[[np.ndarray], Iterate], tolerance: float,
     slots: int, iterations: int, options: InteriorPointOptions,
 ) -> Iterator[tuple[np.ndarray, np.ndarray, Iterate]]:  # fmt: skip
-    """Programmes that are done with, or after so many iterations: numbers, status and states.
+    """Iterate programs in slots and yield those that terminate or reach the iteration limit: indices, status and states.
 
-    **Arguments:** `waiting`: numbers of those to work on; `begun`: states of some of them, by their places there.
+    **Arguments:** `waiting`: indices of the programs to solve; `begun`: returns initial states for positions in
+    `waiting`.
     """
     place = np.arange(len(waiting))
     which = place[:0]
@@ -181,7 +191,7 @@ def _in_slots(
 
 
 def _in(precision: type, columns: Columns) -> Columns:
-    """The same in another precision; integers as they are."""
+    """Convert floating arrays to another precision; integers are unchanged."""
     return type(columns)(*(each.astype(precision) if each.dtype.kind == "f" else each for each in columns))
 
 

@@ -1,9 +1,9 @@
-"""Convex programmes solved on an accelerator: the same iteration, traced once, with a pool of slots that never comes back here.
+"""Interior-point solver for an accelerator: the same iteration, traced once, with a pool of slots that stays on the device.
 
-What is sparse on a processor is dense here: for the few hundred variables and terms of a programme of ours a product of full
-matrices in float64 is what such a device does best. One loop runs until the last programme is done; a slot whose programme is
-done writes the answer where it belongs and takes the next that waits. Programmes do not see one another, so that an answer
-depends on no other, up to the order in which a device adds.
+Matrices that are sparse on the CPU are dense here. For the few hundred variables and terms of a typical program, float64
+products of dense matrices are the most efficient operation of an accelerator. One loop runs until all programs are
+solved. A slot whose program is finished stores the result and takes the next waiting program. Programs are independent,
+so a result depends on no other program, except through the order of floating-point sums.
 """
 
 from __future__ import annotations
@@ -33,33 +33,42 @@ from hwopt.solver.interior_point.newton import (
 from hwopt.solver.interior_point.sparsity import STRUCTURES, SparsityFrame, frame_of
 
 Device: TypeAlias = Any
-"""A device of JAX's, whose own name is a variable to type checkers."""
+"""Device of JAX. `Any`, because type checkers treat JAX's own name as a variable."""
 
 COPIES = 4
-"""Arrays of each kind that are alive at a time: a guess, with `AcceleratorOptions.memory_share` as its margin."""
+"""Number of copies of each array that exist at the same time: an estimate, with `AcceleratorOptions.memory_share` as
+safety margin.
+"""
 
 
 class DenseCholesky(eqx.Module):
-    """Factors of Newton matrices, full ones; entries are numbered as by `hwopt.solver.interior_point.factorization`."""
+    """Dense Cholesky factorization of Newton matrices, with entries numbered as in
+    `hwopt.solver.interior_point.factorization`.
+    """
 
-    entry: jax.Array  # (variable, variable) the number of each entry, symmetric; one past the last where there is none
-    diagonal: jax.Array  # (variable,) numbers of the entries on the diagonal
+    entry: jax.Array  # (variable, variable) index of each entry, symmetric; one past the last for zeros
+    diagonal: jax.Array  # (variable,) indices of the diagonal entries
 
     def factor(self, matrix: jax.Array, diagonal: jax.Array) -> jax.Array:
-        """Factors (problem, variable, variable) of matrices (entry, problem); NaN where one is not positive definite."""
+        """Return factors (problem, variable, variable) of matrices (entry, problem); NaN for one that is not positive
+        definite.
+        """
         matrix = matrix.at[self.diagonal].set(diagonal, unique_indices=True)
         full = jnp.concatenate([matrix, jnp.zeros_like(matrix[:1])]).T[:, self.entry]
         return jnp.linalg.cholesky(full, symmetrize_input=False)
 
     def solve(self, factor: jax.Array, right: jax.Array) -> jax.Array:
-        """Solutions (variable, problem)."""
+        """Return the solutions (variable, problem) for right-hand sides (variable, problem)."""
         return cho_solve((factor, True), right.T[:, :, None])[:, :, 0].T
 
 
 class DeviceFrame(eqx.Module):
-    """A frame with full matrices on a device; a traced argument, so that structures of one shape share a compiled loop."""
+    """Tables of a structure as dense matrices on a device.
 
-    xp = jnp  # not a field
+    A traced argument, so that structures of equal shape share a compiled loop.
+    """
+
+    xp = jnp  # not a dataclass field
     soft: int = eqx.field(static=True)
     soft_terms: int = eqx.field(static=True)
     roof: jax.Array
@@ -82,7 +91,7 @@ class DeviceFrame(eqx.Module):
     factors: DenseCholesky
 
     def largest(self, terms: jax.Array) -> jax.Array:
-        """As `SparsityFrame.largest`."""
+        """Return the largest term of each log-sum-exp group, as in `SparsityFrame.largest`."""
         groups = self.straight.shape[0]
         if not self.soft_terms:
             return jnp.zeros((groups, terms.shape[1]))
@@ -92,7 +101,7 @@ class DeviceFrame(eqx.Module):
 
 
 def _put(frame: SparsityFrame, device: Device) -> DeviceFrame:
-    """A frame's tables on a device."""
+    """Copy the tables of a sparsity frame to a device."""
     entry = np.where(frame.factors.entry >= 0, frame.factors.entry, frame.factors.entry.T)
     factors = DenseCholesky(np.where(entry >= 0, entry, frame.factors.entries), frame.factors.diagonal)  # pyright: ignore[reportArgumentType]
     dense = ("exponents", "by_variable", "sums", "to_target", "from_target", "squares", "slopes", "outer")
@@ -105,16 +114,16 @@ def _put(frame: SparsityFrame, device: Device) -> DeviceFrame:
 
 
 frame_on = lru_cache(maxsize=STRUCTURES)(_put)
-"""The tables of a frame on a device, put there once."""
+"""Return the tables of a sparsity frame on a device; each is copied only once."""
 
 
 def choose_device(
     structure: ProgramStructure, count: int, options: AcceleratorOptions = INTERIOR_POINT.accelerator
 ) -> Device | None:
-    """Where so many more programmes of a structure are best solved: None is the processor.
+    """Choose the device for `count` more programs of a structure; None is the CPU.
 
-    An accelerator must first compile, so that it gets a structure only after `after_programs` of its programmes; a
-    few programmes are done here before it has begun.
+    An accelerator compiles each structure first, so it gets one only after `after_programs` programs have been solved on
+    the CPU. Batches of fewer than `least_programs` also stay there, since the CPU finishes them sooner.
     """
     frame = frame_of(structure)
     before, frame.solved = frame.solved, frame.solved + count
@@ -123,13 +132,15 @@ def choose_device(
 
 @cache
 def _accelerator() -> Device | None:
-    """The first of the devices that JAX finds where float64 is native; `JAX_PLATFORMS=cpu` leaves none."""
+    """Return JAX's first device if it supports float64 natively, else None; `JAX_PLATFORMS=cpu` leaves none."""
     found = jax.local_devices()[0]
     return found if found.platform in ("gpu", "cuda", "rocm") else None
 
 
 def bytes_of_a_slot(frame: SparsityFrame) -> int:
-    """Memory that a programme in work takes: its columns, products of slopes, and the Newton matrix with its factor."""
+    """Return the memory that one program in a slot needs: its columns, products of gradients, and the Newton matrix with
+    its factor.
+    """
     variables, groups, terms = len(frame.variables), len(frame.groups), len(frame.group)
     columns = terms + frame.factors.entries + len(frame.left) + len(frame.slope_group) + 4 * groups + 4 * variables
     return 8 * COPIES * (columns + variables**2)
@@ -138,7 +149,9 @@ def bytes_of_a_slot(frame: SparsityFrame) -> int:
 def slots_for(
     frame: SparsityFrame, count: int, device: Device, options: AcceleratorOptions = INTERIOR_POINT.accelerator
 ) -> int:
-    """Programmes in work at a time: a power of two, no more than there are nor than memory allows."""
+    """Return the number of programs to iterate at the same time: a power of two, limited by their count and by device
+    memory.
+    """
     said = device.memory_stats() if device.platform != "cpu" else None
     free = options.fallback_bytes
     if said and "bytes_limit" in said:
@@ -161,7 +174,17 @@ def solve_on_device(
     iterations: int,
     options: InteriorPointOptions = INTERIOR_POINT,
 ) -> Iterator[FinishedProblems]:
-    """Programmes as they are done with: all at once. **Arguments:** as of the interior point's own."""
+    """Solve all programs in one call on a device and yield their results at once.
+
+    **Arguments:**
+
+    - `device`: where to run.
+    - `frame`: tables of the structure.
+    - `given`: data of all programs, one column each.
+    - `first`: starting points (variable, problem).
+    - `waiting`: indices of the programs to solve.
+    - `tolerance`, `iterations`, `options`: as in `batch.solve`.
+    """
     if not len(waiting):
         return
     count = len(waiting)
@@ -178,13 +201,13 @@ def solve_on_device(
 
 
 class _Slots(NamedTuple):
-    """The programmes in work, those that wait, and what came out."""
+    """State of the loop: programs in slots, waiting programs, and results."""
 
-    number: jax.Array  # (slot,) which programme; `count` or more: none
-    ahead: jax.Array  # () the next that waits
+    number: jax.Array  # (slot,) index of its program; `count` or more if empty
+    ahead: jax.Array  # () index of the next waiting program
     given: ProblemData
     state: Iterate
-    idle: jax.Array  # (slot,) to be filled anew
+    idle: jax.Array  # (slot,) to be refilled
     answers: FinishedProblems
 
 
@@ -199,11 +222,21 @@ def loop(
     slots: int,
     options: InteriorPointOptions = INTERIOR_POINT,
 ) -> FinishedProblems:
-    """What comes out of all programmes, in their order."""
+    """Solve all programs and return their results in the order of the programs.
+
+    **Arguments:**
+
+    - `frame`: tables of the structure.
+    - `given`: data of the programs, padded to a power of two.
+    - `first`: starting points (variable, problem).
+    - `count`: number of programs without padding.
+    - `tolerance`, `iterations`, `options`: as in `batch.solve`.
+    - `slots`: number of programs that are iterated at the same time.
+    """
     total = given.width.shape[1]
 
     def filled(now: _Slots) -> _Slots:
-        """Slots whose programmes are done take the next that wait."""
+        """Refill the slots of finished programs with the next waiting ones."""
         places = jnp.cumsum(now.idle) - 1 + now.ahead
         number = jnp.where(now.idle, jnp.minimum(places, total), now.number)
         more = _columns(given, number)
@@ -215,7 +248,7 @@ def loop(
         )  # fmt: skip
 
     def written(now: _Slots, status: jax.Array, done: jax.Array) -> _Slots:
-        """Answers of programmes that are done, where they belong; those of an idle slot go nowhere."""
+        """Store the results of finished programs at their index; those of empty slots are discarded."""
         at = jnp.where(done & (now.number < count), now.number, total)
         put = lambda table, new: table.at[..., at].set(new, mode="drop")
         answers = jax.tree.map(put, now.answers, finish(now.number, status, now.state))
@@ -238,5 +271,5 @@ def loop(
 
 
 def _columns(tables: Any, which: jax.Array) -> Any:
-    """Columns of all arrays."""
+    """Return the columns `which` of all arrays of a tree."""
     return jax.tree.map(lambda each: each.take(which, axis=-1, mode="clip"), tables)

@@ -1,7 +1,9 @@
-"""Is there a feasible point at all? The elastic programme, whose bound answers where an interior point does not.
+"""Infeasibility proofs by the elastic program, for problems on which the interior-point method does not converge.
 
-minimise s subject to g_k(y) <= s for the groups without a target (those with one define their target and always hold), and
-the box. It has feasible points always; a bound above 0 proves that the programme has none.
+    minimize s subject to g_k(y) <= s for the groups without a target, and the variable bounds
+
+Groups with a target define their target and are always satisfied. The elastic program always has feasible points. A lower
+bound above 0 proves that the original program has none.
 """
 
 from functools import lru_cache
@@ -16,11 +18,11 @@ from hwopt.solver.interior_point.result import BatchResult, SolveStatus
 from hwopt.solver.interior_point.sparsity import STRUCTURES
 
 MOST = 60.0
-"""How far groups may give way, in logarithms: more than any box of ours."""
+"""Upper bound of s, the violation of a group, in log units; more than any range of a hwopt question."""
 
 
 def elastic_program(structure: ProgramStructure, numbers: ProgramNumbers) -> tuple[ProgramStructure, ProgramNumbers]:
-    """The elastic programme; s is its last variable."""
+    """Return the elastic programs of a batch; s is the last variable."""
     low, high = np.full((len(numbers), 1), -1.0), np.full((len(numbers), 1), MOST)
     ends = np.hstack([numbers.lower, low]), np.hstack([numbers.upper, high])
     return _form(structure), ProgramNumbers(numbers.constants, numbers.offsets, *ends)
@@ -28,7 +30,9 @@ def elastic_program(structure: ProgramStructure, numbers: ProgramNumbers) -> tup
 
 @lru_cache(maxsize=STRUCTURES)
 def _form(structure: ProgramStructure) -> ProgramStructure:
-    """The same for the same structure, whose sparsity is then remembered too."""
+    """Return the structure of the elastic program, the same object for the same structure, so that its sparsity is cached
+    too.
+    """
     soft = structure.target[structure.group] < 0
     exponents = np.column_stack([structure.exponents, -soft.astype(float)])
     return ProgramStructure(exponents, structure.group, structure.target, np.eye(exponents.shape[1])[-1])
@@ -40,7 +44,16 @@ def proved_infeasible(
     answers: BatchResult,
     options: InteriorPointOptions = INTERIOR_POINT,
 ) -> np.ndarray:
-    """Which solved programmes are proved to have no feasible point, by the elastic ones where answers do not say."""
+    """Return which solved programs are proved to have no feasible point; unresolved ones are tested by the elastic program.
+
+    **Arguments:**
+
+    - `structure`, `numbers`: the programs.
+    - `answers`: their results. A claimed infeasibility is verified by its certificate.
+    - `options`: of the solver.
+
+    **Returns:** (problem,) truth values.
+    """
     proved = answers.status == SolveStatus.infeasible
     claimed = np.flatnonzero(proved)
     if len(claimed):
@@ -55,10 +68,10 @@ def proved_infeasible(
 def infeasible(
     structure: ProgramStructure, numbers: ProgramNumbers, options: InteriorPointOptions = INTERIOR_POINT
 ) -> np.ndarray:
-    """Which programmes are proved to have no feasible point, (problem,) truth values."""
+    """Return which programs are proved to have no feasible point, (problem,) truth values."""
     form, given = elastic_program(structure, numbers)
-    # Proved as soon as the bound passes 0, which each iteration tests.
+    # The solver stops as soon as the bound exceeds 0, which each iteration tests.
     answers = solve(form, given, cutoff=0.0, tolerance=options.feasibility_gap, options=options)
     bound = certificate.lower_bound(form, given, answers.y, answers.multipliers)
-    # A group with a target may contradict the box: then the elastic programme itself has no feasible point.
+    # A group with a target may contradict the variable bounds. Then the elastic program itself has no feasible point.
     return (bound > 0.0) | (certificate.infeasibility(form, given, answers.y, answers.multipliers) > 0.0)

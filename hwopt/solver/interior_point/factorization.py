@@ -1,8 +1,8 @@
-"""Cholesky factors of many matrices of one sparsity pattern at once.
+"""Sparse Cholesky factorization of many matrices with one sparsity pattern at once.
 
-The matrices of a batch differ in their numbers, not in where these are. So the order of elimination and what fills up are
-worked out once, for the pattern; columns that wait for none of each other make a level, and all matrices go through a level
-in a handful of array operations. Matrices are the last axis, entries the first.
+The matrices of a batch differ only in their values. The elimination order and the fill-in are therefore computed once per
+pattern. Columns that do not depend on each other form a level, and a few array operations process a level of all
+matrices. Entries are the first axis, matrices the last.
 
 **Source:** Davis, Direct Methods for Sparse Linear Systems (2006), 4.1 (elimination tree), 7.1 (minimum degree).
 """
@@ -19,41 +19,43 @@ from scipy import sparse
 
 @dataclass(frozen=True)
 class _Level:
-    """Columns of the factor that wait for none of each other."""
+    """Columns of the factor that do not depend on each other."""
 
     columns: slice
-    diagonal: slice  # their entries on the diagonal
+    diagonal: slice  # their diagonal entries
     below: slice  # their entries below it, column by column
     row: np.ndarray | slice  # of each entry below
-    local: np.ndarray | slice  # its column, counted from the level's first
+    local: np.ndarray | slice  # its column, relative to the first of the level
     left: np.ndarray  # pairs of entries below in one column, as positions in `below`
     right: np.ndarray
-    into: np.ndarray | slice  # the entries that products of pairs are taken from
-    by_entry: Sum  # products of pairs for each of them
+    into: np.ndarray | slice  # entries from which products of pairs are subtracted
+    by_entry: Sum  # sums the products of pairs that belong to the same entry
     rows: np.ndarray | slice  # rows of the entries below
     by_row: Sum
-    filled: np.ndarray | slice  # columns with entries below, counted from the level's first
+    filled: np.ndarray | slice  # columns with entries below the diagonal, relative to the first of the level
     by_column: Sum
-    empty: bool  # nothing below the diagonal
+    empty: bool  # True if there are no entries below the diagonal
 
 
 class SparseCholesky:
-    """Order of elimination of symmetric matrices of one pattern, and their factors.
+    """Elimination order of symmetric matrices with one pattern, and their factorization.
 
-    **Arguments:** `pattern` (variable, variable): where entries may differ from zero.
+    **Arguments:** `pattern`: (variable, variable) mask of entries that may be nonzero.
     """
 
     order: np.ndarray
-    """(variable,) which variable comes first, second, ...: entries are numbered in this order."""
+    """(variable,) elimination order: index of the variable that comes first, second, ... Entries are numbered in this order."""
     entry: np.ndarray
-    """(variable, variable) number of the entry of each row and column in that order; -1 above the diagonal and at zeros."""
+    """(variable, variable) index of the entry at each row and column in elimination order; -1 above the diagonal and at
+    zeros.
+    """
 
     def __init__(self, pattern: np.ndarray):
         order, below = _eliminated(pattern)
         level = np.zeros(len(order), int)
         for column, rows in enumerate(below):
             level[rows] = np.maximum(level[rows], level[column] + 1)
-        # Columns of one level side by side; none comes before one that it waits for.
+        # Group columns by level. No column comes before one that it depends on.
         by_level = np.argsort(level, kind="stable")
         place = np.argsort(by_level)
         self.order = order[by_level]
@@ -71,18 +73,18 @@ class SparseCholesky:
 
     @property
     def _ranges(self) -> list[tuple[int, int]]:
-        """First column of each level, and the one after its last."""
+        """First column of each level, and one past its last."""
         ends = np.flatnonzero(np.diff(self._level, prepend=-1, append=-1))
         return list(zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True))
 
     @property
     def entries(self) -> int:
-        """Entries of a factor."""
+        """Number of entries of a factor."""
         return int(self.entry.max(initial=-1)) + 1
 
     @property
     def diagonal(self) -> np.ndarray:
-        """(variable,) numbers of the entries on the diagonal."""
+        """(variable,) indices of the diagonal entries."""
         return np.diagonal(self.entry)
 
     @cached_property
@@ -106,10 +108,12 @@ class SparseCholesky:
         )  # fmt: skip
 
     def factor(self, matrix: np.ndarray, diagonal: np.ndarray | None = None) -> np.ndarray:
-        """Factors L with L Lᵀ = A; NaN where a matrix is not positive definite.
+        """Return factors L with L Lᵀ = A; NaN where a matrix is not positive definite.
 
-        **Arguments:** `matrix` (entry, matrix), overwritten; `diagonal` (variable, matrix) put in the place of its own.
-        **Returns:** (entry, matrix), on the diagonal 1 / L_jj.
+        **Arguments:** `matrix`: (entry, matrix), overwritten; `diagonal`: (variable, matrix), replaces the matrix's own
+        diagonal.
+
+        **Returns:** (entry, matrix); the diagonal contains 1 / L_jj.
         """
         if diagonal is not None:
             matrix[self.diagonal] = diagonal
@@ -125,7 +129,11 @@ class SparseCholesky:
         return matrix
 
     def solve(self, factor: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """The x of L Lᵀ x = b. **Arguments:** `right` (variable, matrix) in `order`, overwritten by x."""
+        """Return the solution x of L Lᵀ x = b.
+
+        **Arguments:** `factor`: as `factor` returns it; `right`: b (variable, matrix) in elimination order, overwritten
+        by x.
+        """
         for level in self._levels:
             x = right[level.columns]
             x *= factor[level.diagonal]
@@ -140,30 +148,32 @@ class SparseCholesky:
 
 
 Sum = Callable[[np.ndarray], np.ndarray]
-"""Rows of a table added up by what they belong to."""
+"""Function that adds up the rows of a table group by group."""
 
 
 def _sum(index: np.ndarray) -> Sum:
-    """Rows added up by `index`, in the order of its values."""
+    """Return a function that adds up rows with equal `index`, in ascending order of the index."""
     values, into = np.unique(index, return_inverse=True)
     if len(values) == 1:
         return lambda rows: np.add.reduce(rows, axis=0, keepdims=True)
     if len(values) == len(index):
         place = _as_slice(np.argsort(index, kind="stable"))
         return lambda rows: rows[place]
-    ones = np.ones(len(index), np.int8)  # which take the precision of what they multiply
-    sums = sparse.csr_array((ones, (into, np.arange(len(index)))))  # three times as quick as `reduceat`
+    ones = np.ones(len(index), np.int8)  # an integer type, so that the product has the precision of the rows
+    sums = sparse.csr_array((ones, (into, np.arange(len(index)))))  # three times as fast as `reduceat`
     return lambda rows: sums @ rows
 
 
 def _as_slice(index: np.ndarray) -> np.ndarray | slice:
-    """A slice where that says the same."""
+    """Convert an index array to a slice if the two are equivalent."""
     whole = len(index) and np.array_equal(index, np.arange(index[0], index[0] + len(index)))
     return slice(int(index[0]), int(index[-1]) + 1) if whole else index
 
 
 def _eliminated(pattern: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Variables by least degree, and the rows below the diagonal of each column of the factor, both in that order."""
+    """Return the minimum-degree elimination order and, for each column of the factor, its rows below the diagonal in that
+    order.
+    """
     linked = (pattern | pattern.T).astype(bool)
     np.fill_diagonal(linked, False)
     left = np.ones(len(linked), bool)

@@ -1,23 +1,25 @@
-"""Newton's method on many convex programmes of one structure at once: a primal-dual interior point, a column each.
+"""Primal-dual interior-point iteration for many convex programs of one structure at once, one column per program.
 
-With slacks s, excesses e at the price R, multipliers λ and the box's multipliers l, u, it goes to the zero of
+With slacks s, violations e penalized at the price R, multipliers λ and multipliers l, u of the variable bounds, the
+iteration solves, as μ → 0,
 
-    c + Jᵀλ - l + u,   g(y) + s - e,   s·λ - μ,   e·(R - λ) - μ,   (y - lower)·l - μ,   (upper - y)·u - μ     as μ → 0
+    c + Jᵀλ - l + u,   g(y) + s - e,   s·λ - μ,   e·(R - λ) - μ,   (y - lower)·l - μ,   (upper - y)·u - μ     = 0
 
-from a start that need not be feasible, with Mehrotra's predictor and corrector. With Λ = 1 / (s/λ + e/(R - λ)), its matrix is
+from a start that may be infeasible, with Mehrotra's predictor and corrector. With Λ = 1 / (s/λ + e/(R - λ)), the Newton
+matrix is
 
     Σ_k λ_k ∇²g_k + Jᵀ Λ J + l / (y - lower) + u / (upper - y)
 
-where a log-sum-exp of weights p has ∇²g = Σ p_i A_i A_iᵀ - ∇g ∇gᵀ, and none of one term has any. Each iteration tests the
-tangent bound of `hwopt.solver.gp.certificate` on the gradient that is there anyway: a programme that cannot beat `cutoff`, or has
-no feasible point at all, is known at once.
+A log-sum-exp with weights p has ∇²g = Σ p_i A_i A_iᵀ - ∇g ∇gᵀ, which is zero for a single term. Each iteration tests the
+tangent bound of `hwopt.solver.gp.certificate`, whose gradient is already available. This identifies a program that cannot
+beat `cutoff`, or has no feasible point, immediately.
 
-Every array is made anew, nothing is written in place but what `factors` may: the same code runs on NumPy's arrays and, traced,
-on those of a device. What differs between them is in the frame: `hwopt.solver.interior_point.sparsity` and
+All arrays are immutable except those that `factors` may overwrite. The same code therefore runs on NumPy arrays and,
+traced, on a device. The differences are in the tables: `hwopt.solver.interior_point.sparsity` and
 `hwopt.solver.interior_point.device_loop`.
 
-**Source:** Mehrotra, SIAM J. Optim. 2 (1992) 575; Wright, Primal-Dual Interior-Point Methods (1997); Boyd and Vandenberghe,
-Convex Optimization (2004), 11.7.
+**Source:** Mehrotra, SIAM J. Optim. 2 (1992) 575; Wright, Primal-Dual Interior-Point Methods (1997); Boyd and
+Vandenberghe, Convex Optimization (2004), 11.7.
 """
 
 from __future__ import annotations
@@ -32,20 +34,20 @@ from hwopt.solver.interior_point.result import SolveStatus
 from hwopt.solver.interior_point.sparsity import SparsityFrame
 
 ABSENT = -1e9
-"""Stands for -inf in exponents: its exponential is zero, and zero times it is no NaN."""
+"""Finite substitute for -inf in exponents: its exponential is zero, and its product with zero is not NaN."""
 FROZEN_WIDTH = 1e-11
-"""A narrower box holds a constant, not a variable."""
+"""Width of a variable's range below which the variable is treated as a constant."""
 ROUNDING = {8: 1e-12, 4: 1e-7}
-"""Margin of bounds within the iteration, as a fraction of the sum of absolute values, by the bytes of a number."""
+"""Rounding margin of bounds within the iteration, as a fraction of the sum of absolute values, by bytes per number."""
 RUNNING = 0
-"""The status of a programme under way."""
+"""Status of a program that is still being iterated."""
 
 Array = Any
-"""NumPy's, or a device's."""
+"""Array of NumPy or of a device."""
 
 
 class NewtonTables(Protocol):
-    """What the iteration takes from a frame; `@` multiplies by all matrices."""
+    """Tables of a structure that the iteration needs; `@` multiplies each matrix by one column per program."""
 
     xp: Any
     soft: int
@@ -67,31 +69,31 @@ class NewtonTables(Protocol):
     left: Array
     right: Array
     outer: Array
-    factors: Any  # `SparseCholesky`, or what has its `diagonal`, `factor` and `solve`
+    factors: Any  # `SparseCholesky`, or an object with its `diagonal`, `factor` and `solve`
 
     def largest(self, terms: Array) -> Array:
-        """The largest of each log-sum-exp's terms; 0 of other groups."""
+        """Return the largest term of each log-sum-exp group; 0 for other groups."""
         ...
 
 
 class ProblemData(NamedTuple):
-    """Numbers of programmes, a column each, the box moved to [0, width]."""
+    """Coefficients of the programs, one column each, with the variable bounds shifted to [0, width]."""
 
     constants: Array  # (term, problem)
     offsets: Array  # (bounded group, problem)
-    cap: Array  # (bounded term, problem): exponentials go on as straight lines from here
+    cap: Array  # (bounded term, problem): exponentials are continued linearly above this exponent
     width: Array  # (variable, problem)
-    there: Array  # (pair, problem) 1, or 0 of groups without terms and of constants
-    pairs: Array  # (problem,) how many are there
+    there: Array  # (pair, problem) 1, or 0 for groups without terms and for constants
+    pairs: Array  # (problem,) number of pairs present
     cutoff: Array  # (problem,)
-    loose: Array  # (problem,) tolerance of what cannot be dropped
+    loose: Array  # (problem,) tolerance for a program that cannot be dropped
 
 
 class Iterate(NamedTuple):
-    """Where programmes are, a column each.
+    """Current iterates of the programs, one column each.
 
-    Complementary pairs (near, far) are (s, λ), (e, R - λ), (y - lower, l), (upper - y, u), in this order; what is not there
-    is one.
+    Complementary pairs (near, far) are (s, λ), (e, R - λ), (y - lower, l), (upper - y, u), in this order; absent pairs
+    are 1.
     """
 
     y: Array  # (variable, problem)
@@ -109,29 +111,29 @@ class Iterate(NamedTuple):
 
 
 class Residuals(NamedTuple):
-    """What is known of programmes where they are, a column each."""
+    """Function values, gradients and status of the programs at their iterates, one column each."""
 
     status: Array
     values: Array  # (group, problem) g
-    weights: Array  # (term, problem) of terms in the gradients
-    bend: Array  # (term, problem) in the curvatures
+    weights: Array  # (term, problem) weights of terms in the gradients
+    bend: Array  # (term, problem) weights of terms in the curvatures
     gradient: Array  # (variable, problem) of the Lagrangian
 
 
 class FinishedProblems(NamedTuple):
-    """Programmes that are done with, a column each."""
+    """Results of programs that are no longer iterated, one column each."""
 
-    number: Array  # (problem,) which of all
-    status: Array  # (problem,) of `SolveStatus`, or `RUNNING` where the iterations ran out
+    number: Array  # (problem,) index among all programs
+    status: Array  # (problem,) of `SolveStatus`, or `RUNNING` if the iterations ran out
     iteration: Array
-    y: Array  # (variable, problem) where the best bound was seen
+    y: Array  # (variable, problem) point with the best bound
     multiplier: Array  # (group, problem)
     bound: Array
     residual: Array
 
 
 def finish(number: Array, status: Array, state: Iterate) -> FinishedProblems:
-    """What came out of programmes."""
+    """Return the results of programs: the iterate with the best bound."""
     best = (state.best_y, state.best_multiplier, state.best_bound, state.best_residual)
     return FinishedProblems(number, status, state.iteration, *best)
 
@@ -139,13 +141,13 @@ def finish(number: Array, status: Array, state: Iterate) -> FinishedProblems:
 def problem_data(
     structure: ProgramStructure, numbers: ProgramNumbers, frame: SparsityFrame, cutoff: np.ndarray, loose: np.ndarray
 ) -> ProblemData:
-    """All programmes, the box moved to [0, width]."""
+    """Return the data of all programs as columns, with the variable bounds shifted to [0, width]."""
     lower, upper = columns(numbers.lower, frame.variables), columns(numbers.upper, frame.variables)
     constants = columns(numbers.constants, frame.terms)
     present = np.isfinite(constants)
     moved = np.where(present, constants, 0.0) + frame.exponents @ lower
     offsets = columns(numbers.offsets, frame.groups[frame.soft :])
-    # At a feasible point no exponential of the group exceeds the upper bound of its target less the offset.
+    # At a feasible point no exponential of the group exceeds the upper bound of its target minus the offset.
     room = np.log(np.maximum(upper[frame.target] - offsets, 1e-30)) + 0.5
     alive = (frame.sums @ present.astype(float)) > 0
     alive[frame.soft :] = True
@@ -159,12 +161,12 @@ def problem_data(
 
 
 def columns(table: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """A table of problems (problem, number) with a column each, and its numbers in order."""
+    """Return a table (problem, number) as columns (number, problem), with the numbers in the given order."""
     return np.ascontiguousarray(table[:, order].T)
 
 
 def initial_iterate(frame: NewtonTables, given: ProblemData, start: Array, options: InteriorPointOptions) -> Iterate:
-    """Fresh states: every product of a pair is one."""
+    """Return initial iterates, in which the product of every complementary pair is 1."""
     xp, groups, count = frame.xp, frame.straight.shape[0], given.width.shape[1]
     y = xp.clip(start, options.start_margin * given.width, (1.0 - options.start_margin) * given.width)
     ones = xp.ones((groups, count), start.dtype)
@@ -179,7 +181,7 @@ def initial_iterate(frame: NewtonTables, given: ProblemData, start: Array, optio
 
 
 def _values(frame: NewtonTables, given: ProblemData, y: Array) -> tuple[Array, Array, Array]:
-    """Group values g, weights of terms in the gradients, and weights of terms in the curvatures."""
+    """Return group values g, weights of terms in the gradients, and weights of terms in the curvatures."""
     xp, soft, terms = frame.xp, frame.soft, frame.soft_terms
     exponents = frame.exponents @ y
     exponents += given.constants
@@ -202,24 +204,27 @@ def _values(frame: NewtonTables, given: ProblemData, y: Array) -> tuple[Array, A
 
 
 def rows(table: Array, which: Array) -> Array:
-    """Rows of a table."""
+    """Return rows of a table."""
     return table.take(which, axis=0, mode="clip")
 
 
 def _pull(frame: NewtonTables, weights: Array, v: Array) -> Array:
-    """Jᵀ v."""
+    """Return Jᵀ v."""
     return frame.by_variable @ (weights * rows(v, frame.group)) - frame.to_target @ v
 
 
 def _push(frame: NewtonTables, weights: Array, d: Array) -> Array:
-    """J d."""
+    """Return J d."""
     terms = frame.exponents @ d
     terms *= weights
     return frame.sums @ terms - frame.from_target @ d
 
 
 def residuals(frame: NewtonTables, given: ProblemData, state: Iterate, tolerance: float) -> tuple[Residuals, Iterate]:
-    """How programmes stand where they are, and their states with the best that was seen."""
+    """Evaluate the programs at their iterates, and decide which of them have terminated.
+
+    **Returns:** the residuals; and the iterates, with the point of the best bound updated.
+    """
     xp, y, multiplier = frame.xp, state.y, state.multiplier
     values, weights, bend = _values(frame, given, y)
     of_constraints = _pull(frame, weights, multiplier)
@@ -229,7 +234,7 @@ def residuals(frame: NewtonTables, given: ProblemData, state: Iterate, tolerance
     weighted = multiplier * values
     total = weighted.sum(axis=0)
 
-    def least(slope: Array) -> Array:  # of a tangent over the box
+    def least(slope: Array) -> Array:  # minimum of a tangent over the variable bounds
         return xp.minimum(-slope * y, slope * (given.width - y)).sum(axis=0)
 
     size = xp.abs(weighted)
@@ -265,7 +270,10 @@ def _factored(
     barrier: Array,
     options: InteriorPointOptions,
 ) -> Array:
-    """Cholesky factors of the Newton matrices. **Arguments:** `ratio`: Λ (group, problem); `barrier` (variable, problem)."""
+    """Return Cholesky factors of the Newton matrices.
+
+    **Arguments:** `ratio`: Λ (group, problem); `barrier`: diagonal of the bound terms (variable, problem).
+    """
     xp = frame.xp
     curvature = xp.where(frame.straight, ratio, state.multiplier)
     matrix = frame.squares @ (now.bend * rows(curvature, frame.group))
@@ -281,7 +289,7 @@ def _factored(
 
 
 def _free(given: ProblemData) -> Array:
-    """1 of variables, 0 of constants (variable, problem)."""
+    """Return 1 for variables and 0 for constants, (variable, problem)."""
     return given.there[given.there.shape[0] - given.width.shape[0] :]
 
 
@@ -293,7 +301,7 @@ def newton_step(
     tolerance: float,
     options: InteriorPointOptions,
 ) -> Iterate:
-    """One step of Newton's method, predicted and corrected."""
+    """Perform one Newton step with predictor and corrector."""
     xp, groups, variables = frame.xp, frame.straight.shape[0], given.width.shape[0]
     y, multiplier, there, free = state.y, state.multiplier, given.there, _free(given)
     fresh = xp.where(state.iteration == 0, xp.maximum(-now.values, 1.0), state.slack[:groups])
@@ -311,7 +319,7 @@ def newton_step(
     dual = now.gradient - at_lower + at_upper
 
     def direction(of: Array) -> tuple[Array, Array]:
-        """Changes of `near` and `far` by which the products of pairs fall by `of`, to first order."""
+        """Return changes of `near` and `far` that reduce the products of pairs by `of`, to first order."""
         shares = of[of_groups] / far[of_groups]
         v = ratio * (primal - shares[:groups] + shares[groups:])
         shares = of[of_box] / near[of_box]
@@ -324,7 +332,7 @@ def newton_step(
         return xp.concatenate([by_groups, d]), xp.concatenate([change, by_box])
 
     def reach(x: Array, change: Array) -> Array:
-        """Steps up to which x stays above zero."""
+        """Return the largest step for which x stays positive."""
         return 1.0 / (-change / x).max(axis=0, initial=0.0)
 
     products = there * near * far
@@ -332,7 +340,7 @@ def newton_step(
     by_near, by_far = direction(products)
     a, b = xp.minimum(reach(near, by_near), 1.0), xp.minimum(reach(far, by_far), 1.0)
     ahead = (there * (near + a * by_near) * (far + b * by_far)).sum(axis=0) / given.pairs
-    # Products far below the tolerance spoil the matrix and buy nothing.
+    # Products far below the tolerance make the matrix ill-conditioned and do not improve the result.
     centre = xp.maximum(xp.clip(ahead / mu, 0.0, 1.0) ** 3 * mu, options.centering_floor * tolerance / given.pairs)
     by_near, by_far = direction(products + by_near * by_far - there * centre)
     merit = xp.abs(free * dual).max(axis=0, initial=0.0) + xp.abs(primal).max(axis=0, initial=0.0) + mu

@@ -1,4 +1,4 @@
-"""How programmes ended, and what came out."""
+"""Status codes and results of batches of convex programs."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import numpy as np
 
 
 class SolveStatus(enum.IntEnum):
-    """How the work on a programme ended."""
+    """Termination status of a convex program."""
 
     solved = 1  # optimal within the tolerance
-    dropped = 2  # its optimum is proved to lie above the cutoff
+    dropped = 2  # its optimum is proved to exceed the cutoff
     infeasible = 3  # proved to have no feasible point
-    unresolved = 4  # none of these; point and multipliers are those of the best bound seen
-    open = 5  # its optimum lies below the cutoff, and is known well enough
+    unresolved = 4  # none of these; point and multipliers are those of the best bound found
+    open = 5  # a point below the cutoff is known to the loose tolerance, so it cannot be dropped
 
 
 @dataclass(frozen=True, eq=False)
 class BatchResult:
-    """What came out, problem by problem.
+    """Solutions of a batch of convex programs, one row per problem.
 
-    `bound` is a lower bound on the optimum (infinite where there is no feasible point), reproduced from `y` and
-    `multipliers` by `certificate.lower_bound`, as is the proof of infeasibility by `certificate.infeasibility`.
+    `bound` is a lower bound on the optimum, infinite where there is no feasible point. `certificate.lower_bound`
+    reproduces it from `y` and `multipliers`, and `certificate.infeasibility` reproduces the proof of infeasibility.
     """
 
     y: np.ndarray  # (problem, variable)
@@ -36,12 +36,12 @@ class BatchResult:
 
     @staticmethod
     def none(y: np.ndarray, multipliers: np.ndarray) -> BatchResult:
-        """Problems that nobody worked on, with points and multipliers that bound them."""
+        """Return placeholder results of problems that were not solved, with given points and multipliers."""
         count = len(y)
         numbers = (np.full(count, np.inf), np.full(count, -np.inf), np.full(count, int(SolveStatus.dropped)))
         return BatchResult(y.copy(), multipliers.copy(), *numbers, np.zeros(count, int), np.full(count, np.inf))
 
     def put(self, rows: np.ndarray, answers: BatchResult) -> None:
-        """Answers of some problems in their places."""
+        """Copy the results of some problems to the rows `rows`."""
         for each in fields(self):
             getattr(self, each.name)[rows] = getattr(answers, each.name)

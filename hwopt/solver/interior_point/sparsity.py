@@ -1,4 +1,6 @@
-"""What all programmes of a structure share: which numbers are there, and where they go; in sparse matrices of SciPy."""
+"""Tables that all programs of a structure share: the positions of their nonzeros and sums over them, as SciPy sparse
+matrices.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +14,24 @@ from hwopt.solver.gp.program import ProgramStructure
 from hwopt.solver.interior_point.factorization import SparseCholesky
 
 STRUCTURES = 64
-"""Structures whose sparsity is remembered."""
+"""Number of structures whose sparsity is cached."""
 ROOF = 1e4
-"""No multiplier exceeds this times the largest objective weight (or times one): a violation has a price, so that the search
-stays bounded where there is no feasible point."""
+"""Upper bound of multipliers, as a multiple of the largest objective weight (or of 1, if that is larger).
+
+The bound is the price of a violation. It keeps the iteration bounded where there is no feasible point.
+"""
 
 
 class SparsityFrame:
-    """Exponents, sums and the pattern of the Newton matrix of a structure, as `hwopt.solver.interior_point.newton` multiplies by
-    them.
+    """Exponents, sums and Newton-matrix pattern of a structure, in the form that `hwopt.solver.interior_point.newton`
+    multiplies by.
 
     Groups are ordered log-sum-exps first, then those with targets; terms by groups; variables by elimination.
     """
 
     xp = np
     solved = 0
-    """Programmes of the structure so far."""
+    """Number of programs of the structure that have been solved so far."""
 
     def __init__(self, structure: ProgramStructure):
         count, variables = len(structure.target), structure.exponents.shape[1]
@@ -46,7 +50,7 @@ class SparsityFrame:
         bounded = np.arange(self.soft, count)
         touched[bounded, structure.target[self.groups[bounded]]] = True
         terms = np.bincount(self.group, minlength=count)
-        self.straight = ((np.arange(count) < self.soft) & (terms <= 1))[:, None]  # log-sum-exps of one term
+        self.straight = ((np.arange(count) < self.soft) & (terms <= 1))[:, None]  # linear: log-sum-exps of a single term
         self.factors = SparseCholesky(touched.T.astype(float) @ touched > 0)
         self.variables = self.factors.order
         entry, touched = self.factors.entry, touched[:, self.variables]
@@ -59,13 +63,13 @@ class SparsityFrame:
         self.by_variable = sparse.csr_array(exponents.T)
         self.to_target = sparse.csr_array((np.ones(len(bounded)), (self.target, bounded)), (variables, count))
         self.from_target = sparse.csr_array(self.to_target.T)
-        # Σ w_i A_i A_iᵀ: numbers of the matrix from weights of the terms.
+        # Σ w_i A_i A_iᵀ: maps weights of terms to matrix entries.
         term, row, column = _pairs(exponents != 0)
         self.squares = sparse.csr_array(
             (exponents[term, row] * exponents[term, column], (entry[row, column], term)),
             (self.factors.entries, len(exponents)),
         )
-        # J of all but straight groups: its numbers from weights of the terms; Jᵀ D J from their products.
+        # J of all groups that are not linear: its entries from weights of terms; Jᵀ D J from products of these entries.
         curved = np.flatnonzero(~self.straight)
         at, of = np.nonzero(touched[curved])
         self.slope_group = curved[at]
@@ -89,7 +93,7 @@ class SparsityFrame:
 
     @cached_property
     def single(self) -> SparsityFrame:
-        """The same with all tables and numbers in single precision, which are NumPy's: `roof` too."""
+        """The same tables with all numbers in single precision, including the NumPy scalar `roof`."""
         other = copy.copy(self)
         for name, table in vars(self).items():
             if getattr(table, "dtype", None) == np.float64:
@@ -97,7 +101,9 @@ class SparsityFrame:
         return other
 
     def largest(self, terms: np.ndarray) -> np.ndarray:
-        """The largest number among each log-sum-exp's terms (group, problem); 0 of those without any and of other groups."""
+        """Return the largest term of each log-sum-exp group (group, problem); 0 for groups without terms and for other
+        groups.
+        """
         found = np.zeros((len(self.groups), terms.shape[1]), terms.dtype)
         if self.soft_terms:
             found[self.present] = np.maximum.reduceat(terms[: self.soft_terms], self.first, axis=0)
@@ -105,11 +111,13 @@ class SparsityFrame:
 
 
 def _pairs(present: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows of a table, and all pairs (row of a matrix, column not after it) of what is present in each."""
+    """Return all pairs of nonzeros in the same table row: the table row, and the pair as matrix row and column, column <=
+    row.
+    """
     row, column = np.nonzero(np.tril(np.ones((present.shape[1],) * 2, bool)))
     each, pair = np.nonzero(present[:, row] & present[:, column])
     return each, row[pair], column[pair]
 
 
 frame_of = lru_cache(maxsize=STRUCTURES)(SparsityFrame)
-"""The frame of a structure, made once."""
+"""Return the sparsity tables of a structure, cached."""
