@@ -50,7 +50,7 @@ class SparsityFrame:
         bounded = np.arange(self.soft, count)
         touched[bounded, structure.target[self.groups[bounded]]] = True
         terms = np.bincount(self.group, minlength=count)
-        self.straight = ((np.arange(count) < self.soft) & (terms <= 1))[:, None]  # linear: log-sum-exps of a single term
+        self.straight = ((np.arange(count) < self.soft) & (terms <= 1))[:, None]  # linear groups
         self.factors = SparseCholesky(touched.T.astype(float) @ touched > 0)
         self.variables = self.factors.order
         entry, touched = self.factors.entry, touched[:, self.variables]
