@@ -1,4 +1,6 @@
-"""Arrays of what is known, numbers with a leading axis of nodes, and of what is not, objects: moved alike."""
+"""Arrays of known numbers, with a leading axis of search-tree nodes, and of unknown elements, as objects; both are moved
+alike.
+"""
 
 import math
 from collections.abc import Callable
@@ -12,30 +14,30 @@ Unknown = np.ndarray  # dtype object, shape: elements of an algebra
 
 
 def is_known(value: np.ndarray) -> bool:
-    """Whether these are numbers."""
+    """Return whether an array contains numbers rather than unknown elements."""
     return value.dtype != object
 
 
 def known_constant(value: Any) -> Known:
-    """A constant of a jaxpr, the same at all nodes."""
+    """Return a constant of a jaxpr as an array with one entry on the node axis, valid for all nodes."""
     value = np.asarray(value)
     return (value.astype(np.float64) if np.issubdtype(value.dtype, np.floating) else value)[None]
 
 
 def shape_of(value: np.ndarray) -> tuple[int, ...]:
-    """Its shape at a node."""
+    """Return the shape of an array without the axis of nodes."""
     return value.shape[1:] if is_known(value) else value.shape
 
 
 def objects(elements: list, shape: tuple[int, ...]) -> Unknown:
-    """A list as an array of objects."""
+    """Return a list as an array of objects."""
     result = np.empty(len(elements), object)
     result[:] = elements
     return result.reshape(shape)
 
 
 def taken(value: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Elements by number."""
+    """Return elements by flat index."""
     if is_known(value):
         return value.reshape(value.shape[0], -1)[:, places.ravel()].reshape(value.shape[0], *places.shape)
     return value.ravel()[places.ravel()].reshape(places.shape)
@@ -44,7 +46,10 @@ def taken(value: np.ndarray, places: np.ndarray) -> np.ndarray:
 def moved(
     move: Callable, inputs: list[np.ndarray], params: dict, as_objects: Callable[[np.ndarray], Unknown]
 ) -> np.ndarray:
-    """Operations that only move elements, for known and unknown ones alike; `as_objects` lifts the known."""
+    """Apply an operation that only moves elements. It acts on indices if all inputs are known, else on objects.
+
+    **Arguments:** `as_objects`: converts known numbers to objects.
+    """
     if not all(is_known(x) for x in inputs):
         return move([as_objects(x) for x in inputs], params)
     nodes = max(x.shape[0] for x in inputs)
@@ -94,4 +99,4 @@ MOVES: dict[str, Callable] = {
     "rev": lambda x, p: np.flip(x[0], p["dimensions"]),
     "stack": _stack,
 }
-"""Operations that move elements: functions of object or index arrays."""
+"""Operations that only move elements, as functions of arrays of objects or indices."""

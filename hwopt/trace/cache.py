@@ -45,24 +45,24 @@ from hwopt.trace.source_info import source_location
 from hwopt.trace.yield_primitive import OPERATIONS
 
 OTHERS = frozenset({"numpy", "jax", "jaxlib", "equinox", "jaxtyping", "ml_dtypes", *sys.stdlib_module_names})
-"""Packages whose functions a form may hold, their version being part of the name or their meaning settled."""
+"""Packages whose functions a cache key may contain, because the key includes their version or their meaning is stable."""
 
 FORGOTTEN_S = 30 * 86400.0
-"""Age at which what another version kept goes."""
+"""Age at which cache folders of other versions are deleted, s."""
 
 
 class TracedFunction(NamedTuple):
-    """A function as scalar operations."""
+    """Function traced to a scalar program."""
 
-    line: ScalarProgram  # of the elements of its inputs' leaves, in order
-    shapes: Any  # what it returns: `jax.ShapeDtypeStruct`s
+    line: ScalarProgram  # inputs: elements of the leaves of the function's inputs, in order
+    shapes: Any  # tree of `jax.ShapeDtypeStruct`s of the result
 
     def known(self, numbers: Sequence[float | None]) -> TracedFunction:
-        """The same with its first inputs known, but for those that are None."""
+        """Return the function with its first inputs fixed to numbers, except those that are None."""
         return TracedFunction(self.line.with_known(numbers), self.shapes)
 
     def only(self, part: Callable[[Any], Any]) -> TracedFunction:
-        """The same returning a part of what it returns, with no operation that this does not need."""
+        """Return the function reduced to a part of its result, without operations that this part does not need."""
         leaves, structure = jax.tree.flatten(self.shapes)
         ends = pairwise(np.cumsum([0, *(math.prod(each.shape) for each in leaves)]))
         places = [np.arange(i, j).reshape(each.shape) for (i, j), each in zip(ends, leaves, strict=True)]
@@ -71,7 +71,9 @@ class TracedFunction(NamedTuple):
         return TracedFunction(self.line.only([i for place in jax.tree.leaves(chosen) for i in place.ravel()]), shapes)
 
     def __call__(self, columns: Sequence[np.ndarray], count: int) -> Any:
-        """What it returns at some points, each leaf with a leading axis (point, ...). **Arguments:** a column for each input."""
+        """Return the result at many points, each leaf with a leading axis (point, ...). **Arguments:** `columns`: one for
+        each input.
+        """
         numbers = iter(self.line.on_numbers(*columns))
         leaves = []
         for each in jax.tree.leaves(self.shapes):
@@ -81,12 +83,16 @@ class TracedFunction(NamedTuple):
 
 
 def cached_trace(function: Callable, *inputs: Any, key: Any = None) -> TracedFunction:
-    """A pure function of float64 numbers as scalar operations, from disk where it is known.
+    """Trace a pure function of float64 numbers to a scalar program, or read the trace from the disk cache.
 
-    **Arguments:** `inputs`: pytrees of `jax.ShapeDtypeStruct`; `key`: what `function` depends on besides them, the function
-    itself by default.
+    **Arguments:**
 
-    **Raises:** `NotScalarArithmetic` where the function holds loops of unknown length, or places that depend on its inputs.
+    - `function`: the function.
+    - `inputs`: pytrees of `jax.ShapeDtypeStruct`.
+    - `key`: everything else that `function` depends on; by default the function itself.
+
+    **Raises:** `NotScalarArithmetic` if the function contains loops of unknown length, or indices that depend on its
+    inputs.
     """
     path = _path((getattr(function, "__qualname__", type(function).__qualname__), key or function, inputs))
     if path is not None:
@@ -102,14 +108,18 @@ def cached_trace(function: Callable, *inputs: Any, key: Any = None) -> TracedFun
 
 
 def evaluate_in_numpy(function: Callable, *inputs: Any) -> Any:
-    """`function(*inputs)` in NumPy and float64, compiled by nobody; leaves are NumPy arrays."""
+    """Return `function(*inputs)` computed in NumPy and float64, without compilation; leaves are NumPy arrays."""
     return jax.tree.map(lambda leaf: leaf[0], evaluate_rows_in_numpy(function, inputs, ()))
 
 
 def evaluate_rows_in_numpy(function: Callable, same: tuple, varied: tuple) -> Any:
-    """`function(*same, *varied)` in NumPy and float64 at many points; leaves are NumPy arrays (row, ...).
+    """Return `function(*same, *varied)` at many points in NumPy and float64; leaves are NumPy arrays (row, ...).
 
-    **Arguments:** `same`: inputs of all rows; `varied`: inputs whose leaves, numbers to the function, are columns (row,).
+    **Arguments:**
+
+    - `function`: the function.
+    - `same`: inputs shared by all rows.
+    - `varied`: inputs whose leaves, scalars to the function, are given as columns (row,).
     """
     leaves = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(same)]
     columns = jax.tree.leaves(varied)
@@ -122,7 +132,7 @@ def evaluate_rows_in_numpy(function: Callable, same: tuple, varied: tuple) -> An
 
 @functools.lru_cache(maxsize=4)
 def _of_form(function: Callable, tree: Any, shapes: tuple[tuple[int, ...], ...]) -> TracedFunction:
-    """A function of inputs of one form, of the last few of this process."""
+    """Return a function traced for inputs of given tree and shapes; the process keeps the last few."""
     return cached_trace(
         function, *jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(each, np.float64) for each in shapes])
     )
@@ -132,9 +142,9 @@ def _of_form(function: Callable, tree: Any, shapes: tuple[tuple[int, ...], ...])
 
 
 def _path(what: Any) -> Path | None:
-    """Where something is kept; None where nothing is, or it holds what is not ours."""
+    """Return the cache file of an object; None if caching is off, or if the object contains functions of unknown packages."""
     given = getattr(jax.config, "jax_compilation_cache_dir", None)  # no attribute to type checkers
-    if not given or not os.path.isabs(given):  # the current folder's, or an object store's
+    if not given or not os.path.isabs(given):  # relative to the current folder, or an object store
         return None
     stream = io.BytesIO()
     try:
@@ -146,7 +156,9 @@ def _path(what: Any) -> Path | None:
 
 
 class _Form(pickle.Pickler):
-    """Writes what an object is made of, to be compared and never read: functions by name, or code and what they close over."""
+    """Pickler that writes a canonical form for comparison only: functions by name, or by code and the variables they
+    close over.
+    """
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, type) and obj is not str:
@@ -168,7 +180,7 @@ def _ours(obj: Any) -> str:
 
 @functools.cache
 def _source() -> str:
-    """Return a digest of this package's source files of library versions and of the machine type."""
+    """Return a digest of this package's source files, of library versions and of the machine type."""
     versions = [getattr(sys.modules.get(name), "__version__", "") for name in ("jax", "jaxlib", "numpy", "equinox")]
     runs = f"{source_digest.source_digest()} {sys.version} {versions} {platform.machine()}"
     return hashlib.sha256(runs.encode()).hexdigest()[:16]
@@ -184,7 +196,7 @@ def _sealed(path: Path, content: bytes) -> bytes:
 def _read(path: Path, count: int) -> TracedFunction:
     """Return the trace in a file. **Arguments:** `count`: number of scalar inputs of its function.
 
-    **Raises:** an `Exception` of any class where the file is not as it was written.
+    **Raises:** an `Exception` of any class if the file is damaged.
     """
     written = path.read_bytes()
     content = written.partition(b"\n")[2]
@@ -194,7 +206,7 @@ def _read(path: Path, count: int) -> TracedFunction:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all; a new folder takes the place of those that were long not written to."""
+    """Write a file atomically. When the first file of a new folder is written, folders not used for a long time are deleted."""
     if not any(path.parent.iterdir()):
         for folder in path.parent.parent.glob("hwopt-*"):
             if time.time() - folder.stat().st_mtime > FORGOTTEN_S:
@@ -232,14 +244,14 @@ _NESTS = {each.__name__: each for each in (tuple, list, dict, OrderedDict)}
 def _packed(what: TracedFunction) -> dict[str, Any]:
     """Return a trace as plain data. Arguments of operations are indices into numbers, inputs and operations, in this order.
 
-    **Raises:** `TypeError`, `KeyError` or `AttributeError` where something cannot be written.
+    **Raises:** `TypeError`, `KeyError` or `AttributeError` if a part cannot be written.
     """
     line = what.line
     elements = chain(*(each.arguments for each in line.operations), line.outputs)
     kind_of = lambda number: number.dtype.name
     numbers = sorted((each for each in elements if not isinstance(each, Symbol)), key=kind_of)
     place = {id(each): i for i, each in enumerate((*numbers, *line.inputs, *line.operations))}
-    rows: dict[Any, int] = {}  # name, parameters and origin, which many operations share
+    rows: dict[Any, int] = {}  # name, parameters and origin, shared by many operations
     operations = []
     for each in line.operations:
         params = tuple((key, value.name if isinstance(value, np.dtype) else value) for key, value in each.params)
@@ -265,7 +277,7 @@ def _packed(what: TracedFunction) -> dict[str, Any]:
 def _unpacked(packed: dict[str, Any], count: int) -> TracedFunction:
     """Return the trace that `_packed` wrote, after a test run. **Arguments:** `count`: number of scalar inputs.
 
-    **Raises:** an `Exception` of any class where the data is not such a trace.
+    **Raises:** an `Exception` of any class if the data is not such a trace.
     """
     inputs = tuple(Symbol("input", (i,)) for i in range(count))
     kinds = (np.frombuffer(bytes.fromhex(text), _KINDS[kind]) for kind, text in packed["numbers"].items())
@@ -287,7 +299,7 @@ def _unpacked(packed: dict[str, Any], count: int) -> TracedFunction:
 
 
 def _count(shapes: Any) -> int:
-    """Return how many numbers a tree of shapes holds."""
+    """Return the total number of elements of a tree of shapes."""
     return sum(math.prod(each.shape) for each in jax.tree.leaves(shapes))
 
 

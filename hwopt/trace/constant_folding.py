@@ -1,4 +1,4 @@
-"""JAX's operations on known numbers, node by node: what a jaxpr does where no variable reaches."""
+"""Constant folding: JAX operations evaluated in NumPy where a jaxpr does not depend on a variable, node by node."""
 
 import math
 import operator
@@ -25,7 +25,7 @@ def _cumulate(function: Callable) -> Callable:
 
 
 def on_numbers(name: str, inputs: list[Known], params: dict) -> Known:
-    """An operation on known numbers, node by node; scalars go with arrays."""
+    """Apply an operation to known numbers, node by node; scalars broadcast with arrays."""
     if name == "dot_general":
         return _dot(*inputs, p=params)
     rank = max(x.ndim for x in inputs) if inputs else 0
@@ -38,7 +38,7 @@ def _simple(function: Callable) -> Callable:
 
 
 def _special(name: str) -> Callable:
-    """A function of `scipy.special`; of a few numbers that of `math`, since loading SciPy takes a fifth of a second."""
+    """Return a function of `scipy.special`. For a few numbers `math` is used instead, since importing SciPy takes 0.2 s."""
     few = getattr(math, _OF_MATH.get(name, ""), None)
 
     def run(*arguments, p):
@@ -53,11 +53,11 @@ def _special(name: str) -> Callable:
 _OF_MATH = {"erf": "erf", "erfc": "erfc"}
 
 FEW = 256
-"""Numbers that are worked out one by one."""
+"""Maximum number of values that are computed one by one with `math`."""
 
 
 def _divided(a, b):
-    """Integers are divided towards 0."""
+    """Divide; integers are truncated towards 0."""
     if a.dtype.kind == "f" or b.dtype.kind == "f":
         return np.true_divide(a, b)
     return np.trunc(np.true_divide(a, b)).astype(np.result_type(a, b))
@@ -109,7 +109,7 @@ PLAIN: dict[str, Callable[..., Known]] = {
     "dies_made": yield_primitive.on_numbers, "select_n": _chosen,
     **dict.fromkeys(("copy", "copy_p", "stop_gradient", "optimization_barrier", "reduce_precision"), lambda a: a),
 }  # fmt: skip
-"""Operations that are told nothing besides the arrays that they take, of one rank."""
+"""Operations without parameters, on arrays of equal rank."""
 
 NUMBERS: dict[str, Callable] = {
     **{name: _simple(function) for name, function in PLAIN.items()},

@@ -1,9 +1,10 @@
-"""Derivatives of scalar operations in reverse, in NumPy: of many outputs by all inputs at one point, compiled by nobody.
+"""Reverse-mode derivatives of scalar programs in NumPy: of many outputs with respect to all inputs at one point, uncompiled.
 
-Compiling the model's gradient takes JAX tens of seconds, and it is asked for once. Here every operation passes back a row of
-cotangents, one for each output asked for: five thousand operations in a twentieth of a second. Rules are those of JAX, halves
-where two tie for a maximum. What an output does not depend on gives it nothing, be it infinite: where a root of 0 is not
-chosen, JAX multiplies its infinite slope by 0 and says nan.
+JAX takes tens of seconds to compile the model's gradient, which is needed only once. Here every operation passes back a
+row of cotangents, one per requested output; five thousand operations take a twentieth of a second. The rules are those of
+JAX, including halves where two arguments tie for a maximum. One difference: an output passes nothing to values that it
+does not depend on, even if a derivative is infinite. For a root of 0 that is not selected, JAX multiplies its infinite
+slope by 0 and returns NaN.
 """
 
 from __future__ import annotations
@@ -19,11 +20,14 @@ from hwopt.trace.constant_folding import NUMBERS
 from hwopt.trace.scalar_program import NotScalarArithmetic, ScalarProgram, Symbol
 
 Rule = Callable[..., tuple[Any, ...]]
-"""Of cotangents (output,), the result and the arguments: cotangents of the arguments, None where nothing is passed back."""
+"""Function of cotangents (output,), the result and the arguments.
+
+It returns the arguments' cotangents, None for no contribution.
+"""
 
 
 def _share(a: float, b: float) -> float:
-    """How much of `max(a, b)` is `a`."""
+    """Return the derivative of `max(a, b)` with respect to `a`."""
     return 1.0 if a > b else 0.5 if a == b else 0.0
 
 
@@ -70,27 +74,31 @@ RULES: dict[str, Rule] = {
     "dies_made": lambda g, r, *arguments: tuple(g * (r * slope) for slope in yield_primitive.slopes(*arguments)),
     "erfc": lambda g, r, a: (g * (-_OF_ERF * np.exp(-a * a)),),
 }  # fmt: skip
-"""Operations without parameters."""
+"""Derivative rules of operations without parameters."""
 
 FLAT = frozenset({
     "stop_gradient", "floor", "ceil", "round", "sign", "gt", "ge", "lt", "le", "eq", "ne", "and", "or", "not", "is_finite",
     "convert_element_type",
 })  # fmt: skip
-"""Operations that pass nothing back: steps, truth values and whole numbers, and what is told to."""
+"""Operations with zero derivative: steps, truth values, integers, and `stop_gradient`."""
 
 
 def value_and_gradient(
     line: ScalarProgram, point: Sequence[float], outputs: Sequence[int]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Outputs of a line at a point, and their derivatives by every input.
+    """Return outputs of a scalar program at a point, and their derivatives with respect to every input.
 
-    Where more than two tie for a maximum, their shares follow the order in which they are compared.
+    If more than two arguments tie for a maximum, their shares depend on the order of comparison.
 
-    **Arguments:** `point`: a number for each input; `outputs` by place.
+    **Arguments:**
+
+    - `line`: the program.
+    - `point`: a number for each input.
+    - `outputs`: indices of the outputs.
 
     **Returns:** values (output,) and derivatives (output, input).
 
-    **Raises:** `NotScalarArithmetic` for an operation without a rule here.
+    **Raises:** `NotScalarArithmetic` for an operation without a derivative rule.
     """
     chosen = [line.outputs[place] for place in outputs]
     results = _results(line, point)
@@ -114,7 +122,7 @@ def value_and_gradient(
 
 
 def _results(line: ScalarProgram, point: Sequence[float]) -> dict[int, Any]:
-    """What every input and operation is at a point, a scalar."""
+    """Return the value of every input and operation at a point, as a scalar, by `id`."""
     symbols = (*line.inputs, *line.operations)
     columns = line.whole.on_numbers(*[np.full(1, x) for x in point])
     return {id(symbol): column[0] for symbol, column in zip(symbols, columns, strict=True)}

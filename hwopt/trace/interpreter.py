@@ -1,6 +1,7 @@
-"""Runs a jaxpr over elements of another kind than numbers: what moves elements is done here, what combines them by a subclass.
+"""Abstract interpreter of jaxprs over symbolic elements: it moves elements itself, and a subclass defines their arithmetic.
 
-Values that no unknown reaches are plain arrays with a leading axis of nodes. The others are arrays of objects.
+Values that do not depend on an unknown are plain arrays with a leading axis of search-tree nodes. All others are arrays
+of objects.
 """
 
 import abc
@@ -18,36 +19,40 @@ from hwopt.trace.constant_folding import NUMBERS, on_numbers
 from hwopt.trace.primitive_compat import expanded_primitive
 
 Origin = tuple[Any, ...]
-"""An equation and, innermost first, the calls it is in."""
+"""An equation and, innermost first, the calls that contain it."""
 
 
 class Interpreter(abc.ABC):
-    """Arithmetic of a jaxpr in an algebra that a subclass states, element by element."""
+    """Evaluation of a jaxpr, element by element, in an algebra that a subclass defines."""
 
     def __init__(self) -> None:
-        self.origin: Any = ()  # what is being run
-        self.calls: Origin = ()  # under way, innermost first
+        self.origin: Any = ()  # equation being evaluated
+        self.calls: Origin = ()  # enclosing calls, innermost first
 
     @abc.abstractmethod
     def lifted(self, value: np.ndarray) -> Any:
-        """A known number (node,) as an element."""
+        """Convert a known number (node,) to an element."""
 
     @abc.abstractmethod
     def element(self, name: str, arguments: tuple, params: dict) -> Any:
-        """An elementwise operation on elements, at least one of them unknown."""
+        """Apply an elementwise operation to elements, at least one of them unknown."""
 
     @abc.abstractmethod
     def folded(self, name: str, row: list) -> Any:
-        """A reduction (`reduce_sum`, `argmax`, ...) of a row of elements to one."""
+        """Reduce a row of elements to one element (`reduce_sum`, `argmax`, ...)."""
 
     @abc.abstractmethod
     def unreadable(self, why: str = "") -> Exception:
-        """What to raise where an equation has no meaning here."""
+        """Return the exception to raise for an equation that the algebra does not support."""
 
     def run(self, closed: core.ClosedJaxpr, arguments: Sequence[np.ndarray], wanted: Sequence[bool]) -> list[Any]:
-        """Outputs of a jaxpr; None where not wanted.
+        """Return the outputs of a jaxpr; None for those not wanted.
 
-        **Arguments:** known arrays (node, *shape) or arrays of elements, in the order of the jaxpr's inputs.
+        **Arguments:**
+
+        - `closed`: the jaxpr.
+        - `arguments`: its inputs, in order: known arrays (node, *shape) or arrays of elements.
+        - `wanted`: which outputs to compute.
         """
         jaxpr = closed.jaxpr
         values: dict[Any, Any] = dict(zip(jaxpr.constvars, map(known_constant, closed.consts), strict=True))
@@ -68,7 +73,7 @@ class Interpreter(abc.ABC):
         return [value(v) if want else None for v, want in zip(jaxpr.outvars, wanted, strict=True)]
 
     def _call(self, equation: Any, inner: core.ClosedJaxpr, inputs: list[Any], wanted: Sequence[bool]) -> list[Any]:
-        """Outputs of a function that an equation calls."""
+        """Return the outputs of a function that an equation calls."""
         self.calls = (equation, *self.calls)
         results = self.run(inner, inputs, wanted)
         self.calls = self.calls[1:]
@@ -82,7 +87,7 @@ class Interpreter(abc.ABC):
             return np.split(inputs[0], np.cumsum(params["sizes"])[:-1], params["axis"] + is_known(inputs[0]))
         if name == "unstack":
             rows = np.moveaxis(inputs[0], params["axis"] + is_known(inputs[0]), 0)
-            return [rows[i, ...] for i in range(len(rows))]  # `...`: an element stays an array
+            return [rows[i, ...] for i in range(len(rows))]  # `...` keeps a single element an array
         if name == "optimization_barrier":
             return inputs
         if name in MOVES:
@@ -101,20 +106,20 @@ class Interpreter(abc.ABC):
             return [self._cumulative(_CUMULATIVE[name], inputs[0], params)]
         try:
             shape = np.broadcast_shapes(*(shape_of(x) for x in inputs))
-        except ValueError:  # nothing elementwise
+        except ValueError:  # not elementwise
             raise self.unreadable() from None
         columns = [np.broadcast_to(self.as_objects(x), shape).ravel() for x in inputs]
         return [objects([self.element(name, each, params) for each in zip(*columns, strict=True)], shape)]
 
     def as_objects(self, value: np.ndarray) -> Unknown:
-        """Elements, known numbers lifted."""
+        """Return an array of elements, converting known numbers."""
         if not is_known(value):
             return value
         flat = value.reshape(value.shape[0], -1)
         return objects([self.lifted(flat[:, i]) for i in range(flat.shape[1])], value.shape[1:])
 
     def _reduced(self, name: str, value: Unknown, axes: tuple[int, ...]) -> Unknown:
-        if not value.size:  # nothing in it is unknown
+        if not value.size:  # an empty array contains no unknowns
             return on_numbers(name, [np.zeros((1, *value.shape))], {"axes": axes})
         kept = [axis for axis in range(value.ndim) if axis not in axes]
         table = value.transpose(*kept, *axes).reshape(*(value.shape[axis] for axis in kept), -1)
@@ -150,7 +155,7 @@ class Interpreter(abc.ABC):
         return objects(result, (*batch, *rows, *columns))
 
     def _placed(self, equation: Any, inputs: list[np.ndarray]) -> np.ndarray:
-        """Gathers and scatters at known places: numbers of elements are moved in their place."""
+        """Evaluate gathers and scatters at known indices: indices of elements are moved in place of the elements."""
         name, params = equation.primitive.name, equation.params
         scatters, updates = name.startswith("scatter"), None
         operand, *places = inputs
@@ -180,7 +185,7 @@ class Interpreter(abc.ABC):
                 places_of = np.asarray(places_of)
                 join = lambda parts, _: np.concatenate([part.ravel() for part in parts])[places_of]
                 return moved(join, [operand, updates], params, self.as_objects)
-            # Several updates may meet at one place, so each is followed on its own.
+            # Several updates may have the same destination, so each is tracked separately.
             marks = np.eye(news).reshape(news, *shape_of(updates))
             put = partial(jax.lax.scatter_add, dimension_numbers=params["dimension_numbers"], mode=params["mode"])
             places_of = np.asarray(jax.vmap(lambda mark: put(np.zeros(shape), fixed[0], mark))(marks))
@@ -196,7 +201,7 @@ class Interpreter(abc.ABC):
         return objects(result, shape)
 
     def _scan(self, equation: Any, inputs: list[np.ndarray]) -> list[np.ndarray]:
-        """A loop of fixed length, unrolled."""
+        """Evaluate a loop of fixed length by unrolling it."""
         p = equation.params
         held, carried = _loop_inputs(p)
         first, second = held, held + carried
@@ -217,7 +222,7 @@ class Interpreter(abc.ABC):
 
 
 def _loop_inputs(params: dict[str, Any]) -> tuple[int, int]:
-    """How many inputs of a loop stay the same, and how many it carries on; jax has written it in two ways."""
+    """Return the numbers of a loop's constant and carried inputs; JAX has two formats."""
     if "num_consts" in params:
         return params["num_consts"], params["num_carry"]
     held, carried, _ = params["ft_in"].unpack()  # from 0.11 on
@@ -226,7 +231,9 @@ def _loop_inputs(params: dict[str, Any]) -> tuple[int, int]:
 
 @cache
 def _needed(jaxpr: core.Jaxpr, wanted: tuple[bool, ...]) -> tuple[list[bool], list[list[bool] | None]]:
-    """Which inputs, and which outputs of each equation (None: none), the wanted outputs need."""
+    """Return which inputs the wanted outputs need, and which outputs of each equation (None for an equation that is not
+    needed).
+    """
     alive = {v for v, want in zip(jaxpr.outvars, wanted, strict=True) if want and not isinstance(v, core.Literal)}
     uses: list[list[bool] | None] = []
     for equation in reversed(jaxpr.eqns):
@@ -242,7 +249,7 @@ def _needed(jaxpr: core.Jaxpr, wanted: tuple[bool, ...]) -> tuple[list[bool], li
 
 
 def _called(equation: Any) -> core.ClosedJaxpr | None:
-    """The function that an equation only calls, if that is what it does, or the operations that it stands for."""
+    """Return the jaxpr that an equation merely calls, or its expansion into older primitives; None for any other equation."""
     if (form := expanded_primitive(equation)) is not None:
         return form
     if equation.primitive.name in _CALLS:
@@ -260,7 +267,7 @@ _CALLS = (
 _PLACED = ("gather", "dynamic_slice", "dynamic_update_slice", "scatter", "scatter-add", "scatter-mul")
 
 _CUMULATIVE = {"cumsum": "add", "cumprod": "mul", "cummax": "max", "cummin": "min"}
-"""Operations along an axis and what they repeat."""
+"""Cumulative operations along an axis -> the operation that each repeats."""
 
 _FOLDS = (
     "reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or", "argmax", "argmin",

@@ -1,8 +1,8 @@
-"""Whether the jax in use computes right what hwopt has it compute, over as many rows as sweeps have.
+"""Self-test: does the installed JAX evaluate hwopt's operations correctly on sweep-sized arrays?
 
-jax 0.10.2 to 0.12.0.1 return wrong numbers on CPU for a product with a constant matrix whose entries are all one number (ones,
-say), where what it gives is used by element and there are more than about 32,765 rows. hwopt has no such product
-(`tests/unit/test_jax_is_not_broken.py` looks), and asks the operations that it does have before a sweep.
+On the CPU, jax 0.10.2 to 0.12.0.1 return wrong numbers for a product with a constant matrix whose entries are all equal
+(such as ones). It happens if the result is used elementwise and has more than about 32,765 rows. hwopt has no such
+product (`tests/unit/test_jax_is_not_broken.py` verifies this), and tests the operations that it does use before a sweep.
 """
 
 from __future__ import annotations
@@ -25,19 +25,22 @@ from hwopt.cache_folders import cache_folder, private_folder
 from hwopt.errors import UserError
 
 ROWS = 40_000
-"""More than the 32,768 above which releases are known to be wrong."""
+"""Number of rows of the test: more than the 32,768 above which some releases are known to be wrong."""
 
 _JAXLIB = version("jaxlib")
 
 _TOLERANCE = 1e-4
-"""Relative, of float32 against float64: a hundred times what sums of rounded products are off by."""
+"""Relative tolerance of float32 against float64: a hundred times the error of sums of rounded products."""
 
 _WEIGHTS = np.array([0.5, 1.0, 2.0, 4.0])
 _SAME = np.ones(4)
 
 
 def _operations(x: Any, xp: ModuleType) -> dict[str, Any]:
-    """Results of columns (number, row), in NumPy or JAX: scalar operations, short axes, choices, look-ups, sums over rows."""
+    """Return test results for columns (number, row), in NumPy or JAX, by name of the operation.
+
+    They cover scalar operations, short axes, choices, look-ups and sums over rows.
+    """
     a, b, c, d = x
     table = xp.asarray(_WEIGHTS, x.dtype)
     stacked = xp.stack([a, b, c, d], -1)
@@ -59,7 +62,7 @@ def _operations(x: Any, xp: ModuleType) -> dict[str, Any]:
 
 
 def failed_operations(jitted: Any = None) -> list[str]:
-    """Names of operations that the jax in use gets wrong. **Arguments:** `jitted`: other results to judge, in tests."""
+    """Return the names of operations that JAX computes wrongly. **Arguments:** `jitted`: other results to check, for tests."""
     x = np.random.default_rng(0).uniform(0.5, 1.5, (4, ROWS)).astype(np.float32)
     exact = _operations(x.astype(np.float64), np)
     if jitted is None:
@@ -69,7 +72,7 @@ def failed_operations(jitted: Any = None) -> list[str]:
 
 
 def _stamp() -> Path:
-    """A file that says that this check passed with these releases, on this backend."""
+    """Return the path of the file whose existence shows that this test passed with these releases on this backend."""
     own = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:8]
     folder = private_folder(cache_folder().parent, cache_folder().name)
     return folder / f"sound-{own}-jax-{jax.__version__}-{_JAXLIB}-{jax.default_backend()}"
@@ -81,7 +84,7 @@ def check() -> None:
 
     A stamp in a folder that other users can write to is ignored.
 
-    **Raises:** `UserError` with what is wrong and what to install.
+    **Raises:** `UserError` with the failing operations and a release to install.
     """
     with contextlib.suppress(OSError, RuntimeError):
         if _stamp().exists():
@@ -102,4 +105,4 @@ def check() -> None:
 
 
 _TRUSTED = "0.10.1"
-"""A release with which all of hwopt's tests passed."""
+"""JAX release with which all of hwopt's tests passed."""

@@ -1,7 +1,8 @@
-"""Functions of scalars as one operation each, of which it is known in which arguments they rise and fall: bounded by their ends.
+"""Monotone scalar functions as JAX primitives with declared directions, so that their range over a box follows from its
+corners.
 
-Written out as arithmetic such a function may be long, and its range the wider the more often it uses an argument. As one operation
-its least value in a box is its value at one corner, whatever its form.
+If such a function is expanded to arithmetic, it may be long, and interval arithmetic overestimates its range when an
+argument occurs repeatedly. As one operation, its minimum over a box is its value at one corner, whatever its form.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,28 +23,35 @@ from hwopt.trace.scalar_program import scalar_program
 from hwopt.trace.yield_primitive import OPERATIONS
 
 RISES, FALLS, EITHER, FIXED = 1, -1, 0, 2
-"""What a function does as an argument grows; of `EITHER` it is only known that it is least, and most, at an end; a `FIXED` one has
-a single value in every box."""
+"""Direction of a function in an argument.
+
+For `EITHER`, only the fact is known that its minimum and maximum are at an end. A `FIXED` argument has a single value in
+every box.
+"""
 
 MONOTONE: dict[str, "MonotonePrimitive"] = {}
-"""All such functions, by the name of their operation."""
+"""All monotone primitives, by name."""
 
 
 class LowerEnvelope(NamedTuple):
-    """A function that another one is nowhere below, of products of powers of that one's arguments.
+    """Lower bound of another function, in terms of products of powers of that function's arguments.
 
-    It rises in the first two of these products: where both grow, the other function passes a level, which bounds the two together.
+    It increases in the first two products. A limit on the other function therefore bounds these two products jointly.
     """
 
     function: "MonotonePrimitive"  # of the products
-    products: tuple[Mapping[int, float], ...]  # exponents, by the number of the argument
+    products: tuple[Mapping[int, float], ...]  # exponents, by index of the argument
 
 
 class MonotonePrimitive:
-    """A function of scalars as an operation.
+    """Function of scalars as a JAX primitive with known directions of monotonicity.
 
-    **Arguments:** `name` of the operation; `function` of arrays of one shape, element by element; `ways`: for each argument what
-    the function does as it grows, which nothing here checks; `floor` of it, where a programme is to know one.
+    **Arguments:**
+
+    - `name`: of the primitive.
+    - `function`: elementwise, of arrays of one shape.
+    - `ways`: direction of the function in each argument; this is not verified.
+    - `floor`: lower envelope that convex programs may use, if any.
     """
 
     def __init__(
@@ -61,7 +69,7 @@ class MonotonePrimitive:
         RULES[name] = lambda g, r, *arguments: tuple(g * slope for slope in self.slopes(*arguments))
 
     def __call__(self, *arguments: ArrayLike) -> Array:
-        """The function, its arguments broadcast."""
+        """Apply the function to broadcast arguments."""
         arrays = jnp.broadcast_arrays(*arguments)
         kind = jnp.result_type(float, *arrays)
         return self.primitive.bind(*(each.astype(kind) for each in arrays))
@@ -71,29 +79,31 @@ class MonotonePrimitive:
 
     @cached_property
     def _line(self) -> Any:
-        """The function as scalar operations."""
+        """The function as a scalar program."""
         return scalar_program(lambda values: self.function(*values), len(self.ways))
 
     def on_numbers(self, *arguments: Any) -> np.ndarray:
-        """The same in NumPy, arrays of any shapes that go together."""
+        """Evaluate the function in NumPy, for arrays whose shapes broadcast."""
         arrays = np.broadcast_arrays(*(np.asarray(each, np.float64) for each in arguments))
         (values,) = self._line.on_numbers(*(each.ravel() for each in arrays))
         return np.broadcast_to(values, (arrays[0].size,)).reshape(arrays[0].shape)
 
     def slopes(self, *arguments: float) -> np.ndarray:
-        """Derivatives by all arguments at a point."""
+        """Return the derivatives with respect to all arguments at a point."""
         return value_and_gradient(self._line, arguments, [0])[1][0]
 
     def least(self, *ends: Any) -> np.ndarray:
-        """Its least value over boxes. **Arguments:** lower ends of all arguments, then upper ones."""
+        """Return the minimum of the function over boxes. **Arguments:** `ends`: lower ends of all arguments, then upper
+        ends.
+        """
         return self._at(np.minimum, RISES, ends)
 
     def most(self, *ends: Any) -> np.ndarray:
-        """Its largest value over boxes. **Arguments:** as of `least`."""
+        """Return the maximum of the function over boxes. **Arguments:** `ends`: see `least`."""
         return self._at(np.maximum, FALLS, ends)
 
     def _at(self, better: np.ufunc, rises: int, ends: tuple[Any, ...]) -> np.ndarray:
-        """Over corners, all in one evaluation, which takes hardly longer than that of a few."""
+        """Return the extreme over the relevant corners. One evaluation of all corners takes hardly longer than one of a few."""
         count = len(self.ways)
         ends = tuple(np.asarray(each, np.float64) for each in ends)
         sides_of = {rises: (0,), -rises: (1,), EITHER: (0, 1), FIXED: (0,)}

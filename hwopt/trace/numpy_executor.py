@@ -1,7 +1,8 @@
-"""Scalar operations carried out in NumPy: what each does, takes and leaves is looked up once for all calls.
+"""NumPy executor of scalar programs. Functions, arguments and memory slots are resolved once for all calls.
 
-A model is some thousand operations, and a search asks it hundreds of times: half of that went into finding operations by name. A
-column goes as soon as no later operation needs it: the few dozen that are held at a time stay in a processor's cache.
+A model has several thousand operations, and a search evaluates it hundreds of times; half of that time went into looking
+up operations by name. A column's slot is freed as soon as no later operation needs the column. The few dozen columns that
+exist at a time stay in the CPU's cache.
 """
 
 from __future__ import annotations
@@ -18,23 +19,26 @@ from hwopt.trace.constant_folding import NUMBERS, PLAIN
 
 
 class NumpyStep(NamedTuple):
-    """One operation."""
+    """One operation of a `NumpyProgram`."""
 
     function: Callable[..., np.ndarray]
-    arguments: Callable[[list], tuple]  # out of all places
-    place: int  # of its result
+    arguments: Callable[[list], tuple]  # picks the arguments from the list of all slots
+    place: int  # slot of the result
 
 
 class NumpyProgram(NamedTuple):
-    """Operations in order, and the places of their columns: of inputs, then of constants, then of results."""
+    """Operations in order, on a list of slots: first inputs, then constants, then results."""
 
     constants: list[np.ndarray]
-    results: int  # places of results, each taken by one after the other
+    results: int  # number of result slots, each of which holds several results in turn
     steps: list[NumpyStep]
     outputs: list[int]
 
     def __call__(self, columns: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The outputs, of one row where no input reaches. **Arguments:** a column (row,) in float64 for each input."""
+        """Return the outputs; those that do not depend on an input have one row.
+
+        **Arguments:** `columns`: a column (row,) in float64 for each input.
+        """
         values: list[Any] = [*columns, *self.constants, *[None] * self.results]
         with np.errstate(all="ignore"):
             for function, arguments, place in self.steps:
@@ -45,7 +49,7 @@ class NumpyProgram(NamedTuple):
 def numpy_program(
     inputs: Sequence[Any], operations: Sequence[Any], outputs: Sequence[Any], other: Callable
 ) -> NumpyProgram:
-    """Symbols as steps. **Arguments:** `other`: what gives an operation that is not in `NUMBERS` its function."""
+    """Compile symbols to steps. **Arguments:** `other`: returns the function of an operation that is not in `NUMBERS`."""
     place = {id(each): i for i, each in enumerate(inputs)}
     made = {id(each) for each in operations}
     constants = []

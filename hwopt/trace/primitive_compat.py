@@ -1,7 +1,7 @@
-"""What newer releases of JAX have as one operation or call, written out in operations that all releases have.
+"""Compatibility with newer JAX releases: their new primitives and calls expanded into operations that all releases have.
 
-jax 0.12 made `log2` a primitive, and calls `exp(-x^2)` (the slope of erf) by a name of its own, with arithmetic of bits inside that
-only floating-point numbers have.
+jax 0.12 made `log2` a primitive. It also calls `exp(-x^2)` (the derivative of erf) by a name of its own, with bit
+arithmetic inside that only floating-point numbers support.
 """
 
 import math
@@ -16,11 +16,11 @@ _FORMS: dict[str, Callable[[Any], Any]] = {
     "log2": lambda x: jax.lax.log(x) * (1.0 / math.log(2.0)),
     "exp_neg_sq": lambda x: jax.lax.exp(-(x * x)),
 }
-"""Name of a primitive, or of a function with a derivative of its own -> the same in older operations."""
+"""Name of a primitive, or of a function with a custom derivative -> equivalent in older operations."""
 
 
 def expanded_primitive(equation: Any) -> core.ClosedJaxpr | None:
-    """The operations that an equation stands for; None where it stands for itself."""
+    """Return the expansion of an equation into older primitives; None if it needs none."""
     name = equation.primitive.name
     if name == "custom_jvp_call":
         name = getattr(equation.params["call_jaxpr"].jaxpr.debug_info, "func_name", name)

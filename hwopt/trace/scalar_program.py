@@ -1,11 +1,12 @@
-"""A function for fixed constants as the shortest list of scalar operations: what its inputs do not reach is already computed.
+"""Scalar programs: a function traced to the shortest list of scalar operations, with everything that is constant precomputed.
 
-`vmap` maps a model of a hundred inputs over the fifteen that vary, and carries its short axes (formats, tiers, GEMMs) along
-with every variant. Here the model's jaxpr is run once over symbols: short axes fall apart into scalars, constants are worked
-out in float64, `x + 0`, `x * 1`, `x * 0` and repeated operations go. What is left is arithmetic between whole columns of
-variants, which compilers fuse and vectorise; for the training model less than half of the operations and ten times the speed.
+`vmap` maps a model with a hundred inputs over the fifteen that vary, and repeats its short axes (formats, tiers, GEMMs)
+for every variant. Here the model's jaxpr is evaluated once over symbols. Short axes become scalars, constants are
+computed in float64, and `x + 0`, `x * 1`, `x * 0` and repeated operations are removed. The remaining arithmetic acts on
+whole columns of variants, which compilers fuse and vectorize. For the training model this halves the operations and is
+ten times as fast.
 
-What is dropped is dropped for good: `x * 0` is 0, also where x is not finite.
+Simplifications are unconditional: `x * 0` is 0 even where x is not finite.
 """
 
 from __future__ import annotations
@@ -30,48 +31,51 @@ from hwopt.trace.interpreter import Interpreter, Origin
 from hwopt.trace.numpy_executor import NumpyProgram, numpy_program
 
 SAFE = (1e-30, 1e30)
-"""Products of constants are worked out ahead where they stay within these sizes, so that float32 holds them."""
+"""Range of magnitudes in which products of constants are precomputed, so that float32 can represent them."""
 
 
 class NotScalarArithmetic(ValueError):
-    """An operation that is no scalar arithmetic, such as a loop whose length depends on its values."""
+    """Operation that is not scalar arithmetic, such as a loop whose length depends on its values."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Symbol:
-    """The result of one scalar operation, or an input (`name` "input")."""
+    """Result of one scalar operation, or an input (`name` "input")."""
 
     name: str
     arguments: tuple[Any, ...]  # symbols and NumPy scalars
     primitive: Any = None
     params: tuple[tuple[str, Any], ...] = ()
-    origin: Origin | str = ""  # the equation that it came from first, or where that was written
+    origin: Origin | str = ""  # first equation that produced it, or the source location of that equation
 
     def __repr__(self) -> str:
-        return f"Symbol({self.name})"  # not its arguments: each would write out all that it is made of
+        return f"Symbol({self.name})"  # without arguments, which would print the whole expression
 
 
 Element = Any
-"""A `Symbol`, or a NumPy scalar: what is known."""
+"""A `Symbol` (unknown), or a NumPy scalar (known constant)."""
 
 
 @dataclass(frozen=True)
 class ScalarProgram:
-    """Scalar operations in order, from inputs to outputs."""
+    """Scalar operations in order of execution, from inputs to outputs."""
 
     inputs: tuple[Symbol, ...]
     operations: tuple[Symbol, ...]
     outputs: tuple[Element, ...]
 
     def __call__(self, *columns: Array) -> list[Array]:
-        """The outputs for columns of inputs, all of one shape and dtype; outputs that no input reaches are scalars.
+        """Return the outputs for columns of inputs, all of one shape and dtype.
 
-        Barriers stand where loops are to end (`fusion_barriers.columns`); compilers that remove them first see none.
+        Outputs that do not depend on an input are scalars.
+
+        Optimization barriers separate fused loops (`fusion_barriers.materialized_columns`). Compilers that remove
+        barriers first are unaffected.
         """
         return self.by({}, *columns)
 
     def by(self, functions: Mapping[str, Callable[..., Any]], *columns: Array) -> list[Array]:
-        """The same with functions of one's own for some operations."""
+        """Return the outputs like `__call__`, with custom functions for some operations, by name."""
         kind = jnp.result_type(*(columns or (float,)))
 
         results: dict[int, Any] = dict(zip(map(id, self.inputs), columns, strict=True))
@@ -87,7 +91,7 @@ class ScalarProgram:
         return fusion_barriers.materialized_columns(self.operations, self.outputs)
 
     def on_numbers(self, *columns: np.ndarray) -> list[np.ndarray]:
-        """The same in NumPy and float64, compiled by nobody: for a few columns, and to check the compiled ones."""
+        """Return the outputs in NumPy and float64, without compilation: for a few columns, and to verify compiled results."""
         return self._in_numpy([np.asarray(x, np.float64) for _, x in zip(self.inputs, columns, strict=True)])
 
     @cached_property
@@ -96,22 +100,24 @@ class ScalarProgram:
 
     @cached_property
     def whole(self) -> ScalarProgram:
-        """The same returning what every input and every operation is."""
+        """Scalar program that returns the values of all inputs and all operations."""
         return ScalarProgram(self.inputs, self.operations, (*self.inputs, *self.operations))
 
     def with_known(self, numbers: Sequence[float | None]) -> ScalarProgram:
-        """The same with its first inputs known, but for those that are None, and what follows from them alone worked out."""
+        """Return the program with its first inputs fixed to numbers, except those that are None, and with constants folded."""
         free = _inputs(len(self.inputs) - sum(each is not None for each in numbers))
         left = iter(free)
         known = [next(left) if each is None else np.float64(each) for each in numbers]
         return self.of(ScalarProgram(free, (), (*known, *left)))
 
     def of(self, inner: ScalarProgram) -> ScalarProgram:
-        """The same of what another one returns."""
+        """Return the composition: this program applied to the outputs of another one."""
         return self.again(Simplifier(), inner)
 
     def again(self, simplifier: Simplifier, inner: ScalarProgram | None = None) -> ScalarProgram:
-        """The same, its operations built once more. **Arguments:** `inner`: what returns its inputs."""
+        """Return the program with its operations rebuilt by a simplifier. **Arguments:** `inner`: program that provides
+        its inputs.
+        """
         if inner is None:
             free = _inputs(len(self.inputs))
             inner = ScalarProgram(free, (), free)
@@ -124,25 +130,27 @@ class ScalarProgram:
         return ScalarProgram(inner.inputs, _ordered(outputs), outputs)
 
     def beside(self, *others: ScalarProgram) -> ScalarProgram:
-        """Outputs of several, one after the other, of the same inputs; operations that are equal are one."""
+        """Return a program with the outputs of several programs of the same inputs, in order; equal operations are shared."""
         simplifier, same = Simplifier(), ScalarProgram(self.inputs, (), self.inputs)
         outputs = tuple(element for each in (self, *others) for element in each.again(simplifier, same).outputs)
         return ScalarProgram(self.inputs, _ordered(outputs), outputs)
 
     def only(self, outputs: Sequence[int]) -> ScalarProgram:
-        """The same with some of its outputs, and what these need."""
+        """Return the program reduced to some of its outputs and the operations that they need."""
         chosen = tuple(self.outputs[i] for i in outputs)
         return ScalarProgram(self.inputs, _ordered(chosen), chosen)
 
 
 def scalar_program(function: Callable[[Array], Any], count: int) -> ScalarProgram:
-    """A function of a vector of numbers as scalar operations.
+    """Trace a function of a vector of numbers to scalar operations.
 
-    **Arguments:** `function` of an array (`count`,), traced once in float64; everything it closes over is a constant.
+    **Arguments:** `function`: of an array (`count`,), traced once in float64; all variables that it closes over are
+    constants.
 
-    **Returns:** the operations; outputs are the elements of the function's leaves in order.
+    **Returns:** the program. Its outputs are the elements of the leaves of the function's result, in order.
 
-    **Raises:** `NotScalarArithmetic` where the function holds loops of unknown length, or places that depend on its input.
+    **Raises:** `NotScalarArithmetic` if the function contains loops of unknown length, or indices that depend on its
+    input.
     """
     with jax.enable_x64(True):
         closed = jax.make_jaxpr(function)(np.zeros(count))
@@ -152,14 +160,17 @@ def scalar_program(function: Callable[[Array], Any], count: int) -> ScalarProgra
 def jaxpr_to_scalar_program(
     closed: core.ClosedJaxpr, constants: Sequence[np.ndarray], wanted: Sequence[bool] | None = None
 ) -> ScalarProgram:
-    """A jaxpr in float64 as scalar operations.
+    """Convert a jaxpr in float64 to scalar operations.
 
-    **Arguments:** `constants`: values of the first inputs; the elements of all others are what the operations begin with;
-    `wanted`: which outputs, all by default.
+    **Arguments:**
 
-    **Returns:** the operations; outputs are the elements of the jaxpr's outputs in order, None where not wanted.
+    - `closed`: the jaxpr.
+    - `constants`: values of its first inputs. The elements of all other inputs are the inputs of the program.
+    - `wanted`: which outputs to compute; all by default.
 
-    **Raises:** as `scalar_program`.
+    **Returns:** the program. Its outputs are the elements of the jaxpr's outputs in order, None where not wanted.
+
+    **Raises:** `NotScalarArithmetic`, as `scalar_program`.
     """
     shapes = [aval.shape for aval in closed.in_avals[len(constants) :]]
     ends = np.cumsum([0, *(math.prod(shape) for shape in shapes)])
@@ -182,7 +193,7 @@ def _inputs(count: int) -> tuple[Symbol, ...]:
 
 
 def _ordered(outputs: Sequence[Element]) -> tuple[Symbol, ...]:
-    """Every operation that the outputs need, after those it needs."""
+    """Return every operation that the outputs need, in order of execution."""
     order: list[Symbol] = []
     seen: set[int] = set()
     stack: list[tuple[Any, bool]] = [(each, False) for each in reversed(outputs)]
@@ -212,7 +223,7 @@ def _by_jax(symbol: Symbol) -> Callable[..., np.ndarray]:
 
 
 def _run(symbol: Symbol, arguments: list[Any], kind: Any) -> Array:
-    """One operation on columns; floating numbers are of one kind throughout."""
+    """Apply one operation to columns; all floating numbers have the dtype `kind`."""
     if symbol.name == "convert_element_type":
         to = dict(symbol.params)["new_dtype"]
         return arguments[0].astype(kind if np.issubdtype(to, np.floating) else jax.dtypes.canonicalize_dtype(to))
@@ -232,22 +243,22 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "exp": jnp.exp, "log": jnp.log, "sqrt": jnp.sqrt,
     "select_n": lambda which, no, yes: jnp.where(which, yes, no),
 }  # fmt: skip
-"""Operations that take scalars beside columns as they are: constants need no broadcasting. What else they are told is left."""
+"""Operations that broadcast scalars with columns by themselves. Their parameters are ignored."""
 
 _SAME = frozenset({"copy", "copy_p", "reduce_precision"})
 
 _OF_BITS = frozenset({"div", "pow", "and", "or"})
-"""Operations whose rules hold for floating numbers and truth values, not for integers."""
+"""Operations whose simplification rules are valid for floating numbers and truth values, but not for integers."""
 
 
 class Simplifier(Interpreter):
-    """Builds symbols; equal operations on equal arguments are one."""
+    """Builder of symbols. Equal operations on equal arguments become one symbol."""
 
     rules: ClassVar[dict[str, str]] = {
         name: f"_{name}"
         for name in ("add", "add_any", "sub", "mul", "div", "select_n", "and", "or", "pow", "gt", "ge", "lt", "le")
     }
-    """Operations that may be simpler than they look -> the method that knows: a simpler element, or None."""
+    """Operations that may be simplified -> name of the method that returns a simpler element, or None."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -292,7 +303,10 @@ class Simplifier(Interpreter):
         return self.kept(name, arguments, equation.primitive, tuple(sorted(params.items(), key=lambda item: item[0])))
 
     def simplified(self, name: str, *arguments: Element, primitive: Any = None) -> Element:
-        """An operation without parameters, simplified; one that is not in `FUNCTIONS` comes with its primitive."""
+        """Return the result of an operation without parameters, simplified.
+
+        One that is not in `FUNCTIONS` requires its primitive.
+        """
         if not any(isinstance(each, Symbol) for each in arguments):
             return on_numbers(name, [np.asarray(each)[None] for each in arguments], {})[0]
         rule = self.rules.get(name)
@@ -300,7 +314,7 @@ class Simplifier(Interpreter):
         return simpler if simpler is not None else self.kept(name, arguments, primitive)
 
     def again(self, symbol: Symbol, arguments: tuple) -> Element:
-        """An operation once more, of which some arguments are known now."""
+        """Rebuild an operation with new arguments, some of which may now be constants."""
         self.origin = symbol.origin
         if not any(isinstance(each, Symbol) for each in arguments):
             return on_numbers(symbol.name, [np.asarray(each)[None] for each in arguments], dict(symbol.params))[0]
@@ -329,7 +343,7 @@ class Simplifier(Interpreter):
         return self.simplified("neg", b) if _is(a, 0.0) else None
 
     def _of_floats(self) -> bool:
-        """Whether the operation gives floating numbers; what is read from disk does, and has an origin in words."""
+        """Return whether the current operation yields floating numbers. Those read from disk do; their origin is a string."""
         if not self.origin or isinstance(self.origin, str):
             return True
         return np.issubdtype(self.origin[0].outvars[0].aval.dtype, np.floating)
@@ -390,12 +404,12 @@ class Simplifier(Interpreter):
         return self._turned("ge", a, b)
 
     def _turned(self, other: str, a: Element, b: Element) -> Element | None:
-        """A comparison with a number, which stands behind, as JAX and NumPy turn it."""
+        """Return a comparison with the constant as second argument, the order that JAX and NumPy use; None if it already is."""
         return None if isinstance(a, Symbol) else self.kept(other, (b, a), None)
 
 
 ELEMENTWISE = frozenset({"regularized_incomplete_beta", "igamma", "igammac", "erf_inv", "nextafter", "atan2", "tan"})
-"""Elementwise operations besides those of `NUMBERS`."""
+"""Elementwise operations in addition to those of `NUMBERS`."""
 
 
 def _is(element: Element, number: float) -> bool:
@@ -403,5 +417,5 @@ def _is(element: Element, number: float) -> bool:
 
 
 def _key(element: Element) -> Any:
-    """What equal elements share."""
+    """Return a key that is equal for equal elements."""
     return id(element) if isinstance(element, Symbol) else (element.dtype.char, element.tobytes())

@@ -1,8 +1,8 @@
-"""Scalar operations for columns of many points: dear operations as fewer or cheaper ones, and derivatives.
+"""Algebraic simplification of scalar programs for many points, and symbolic derivatives of scalar programs.
 
-Equal for real numbers wherever both sides are defined, and within a few roundings of floating ones: exponentials of logarithms
-go, numbers that are divided by more than once are inverted once, broken powers are exponentials (the compiler's power takes ten
-times as long, jax 0.10.1).
+Results are equal in exact arithmetic wherever both forms are defined, and within a few rounding errors in floating point.
+Exponentials of logarithms cancel. Repeated divisors are inverted once. Fractional powers become exponentials, since the
+compiler's power takes ten times as long (jax 0.10.1).
 """
 
 from __future__ import annotations
@@ -22,13 +22,16 @@ ONE = np.float64(1.0)
 
 
 def simplified(line: ScalarProgram) -> ScalarProgram:
-    """The same functions with cheaper operations, of which no derivatives are taken any more."""
+    """Return an equivalent program with cheaper operations, for use where no further derivatives are taken."""
     divisors = Counter(id(each.arguments[1]) for each in line.operations if each.name == "div")
     return line.again(_CheaperOperations(frozenset(each for each, count in divisors.items() if count > 1)))
 
 
 class _CheaperOperations(Simplifier):
-    """**Arguments:** `inverted`: symbols of the line that are to be inverted once, by `id`."""
+    """Simplifier that replaces expensive operations by fewer or cheaper ones.
+
+    **Arguments:** `inverted`: divisors, by `id`, whose inverse is computed once and reused.
+    """
 
     rules = Simplifier.rules | {
         "exp": "_exp", "neg": "_neg", "add": "_sum", "add_any": "_sum", "stop_gradient": "_held",
@@ -45,7 +48,7 @@ class _CheaperOperations(Simplifier):
         return self.simplified("mul", arguments[0], self.simplified("div", ONE, arguments[1]))
 
     def _exp(self, x: Element) -> Element | None:
-        """Of logarithms, of what is chosen among them and numbers, and of their negatives."""
+        """Simplify exponentials of logarithms, of their negatives, and of choices among logarithms and numbers."""
         if not isinstance(x, Symbol):
             return np.exp(x)
         if x.name == "log":
@@ -59,7 +62,9 @@ class _CheaperOperations(Simplifier):
         return None
 
     def _held(self, x: Element) -> Element:
-        """Itself, as no more derivatives are taken: what moved by zero to carry them goes."""
+        """Return the argument of `stop_gradient`: no further derivatives are taken, so terms that only carry gradients
+        vanish.
+        """
         return x
 
     def _neg(self, x: Symbol) -> Element | None:
@@ -86,7 +91,11 @@ class _CheaperOperations(Simplifier):
 
 
 def slopes(line: ScalarProgram, places: Sequence[int]) -> ScalarProgram:
-    """Derivatives of a line's only output by some of its inputs, as operations on all of its inputs: JAX's reverse mode."""
+    """Return a program of the derivatives of the only output with respect to some inputs, by JAX's reverse mode.
+
+    **Arguments:** `line`: program with one output; `places`: indices of these inputs. The result takes all inputs of
+    `line`.
+    """
 
     def value(*x: Array) -> Any:
         return line.by({"div": _quotient}, *x)[0]
@@ -99,7 +108,7 @@ def slopes(line: ScalarProgram, places: Sequence[int]) -> ScalarProgram:
 
 @jax.custom_jvp
 def _quotient(a: Array, b: Array) -> Array:
-    """`a / b`, whose derivatives divide by b and not by its square, which may be beyond the range of float32."""
+    """Return `a / b`. Its derivatives divide by b twice rather than by its square, which may exceed the range of float32."""
     return a / b
 
 

@@ -1,4 +1,4 @@
-"""Where a model's author wrote what an equation of its jaxpr does."""
+"""Source locations of the model code that produced an equation of a jaxpr."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from typing import Any
 from jax._src import source_info_util
 
 _PACKAGE = PurePath(__file__).parents[1]
-"""Files in it are named from its top."""
+"""Root folder of the package; files in it are reported relative to its parent."""
 
 _LIBRARIES = frozenset({"equinox", "jaxtyping", "optax", "numpy"})
-"""Packages that write equations in an author's name; JAX leaves itself out."""
+"""Packages that create equations on behalf of their caller; JAX already excludes its own frames."""
 
 
 def author_frame(origin: Any) -> Any:
-    """The innermost frame of the author of an equation, rather than of the libraries below; None where there is none.
+    """Return the innermost stack frame of the model's author for an equation, skipping library frames.
 
-    **Arguments:** `origin`: the equation and, innermost first, the calls it is in: what JAX itself calls has no author.
+    If there are only library frames, the first is returned; if there is none, None.
+
+    **Arguments:** `origin`: the equation and, innermost first, the calls that contain it. A function that JAX itself
+    calls has no author frame of its own.
     """
     first = None
     for equation in origin or ():
@@ -29,7 +32,10 @@ def author_frame(origin: Any) -> Any:
 
 
 def source_location(origin: Any) -> str:
-    """File, line and function of what an author wrote. **Arguments:** `origin`: as of `author_frame`, or these words already."""
+    """Return file, line and function of the code behind an equation.
+
+    **Arguments:** `origin`: see `author_frame`, or a string that already is such a location.
+    """
     if isinstance(origin, str):
         return origin or "an unknown line"
     frame = author_frame(origin)

@@ -1,12 +1,14 @@
-"""Dies made for each that can be sold, as one operation: what it is in log space is known of it, not of its sum.
+"""Number of dies manufactured per good die, as one JAX primitive, so that its known log-space convexity can be used.
 
-`1 / Y = (1 + F / alpha)^alpha / I_x(alpha, S + 1)`, `x = (alpha + F) / (alpha + F + H)`: expected defects F in the area where any
-kills and H in the area of which S may be lost, both under one negative binomial law of clustering alpha; I is the regularised
-incomplete beta function. It is log-log convex in F and H: `Y` is the integral over the rate l and the time x of
+`1 / Y = (1 + F / alpha)^alpha / I_x(alpha, S + 1)`, `x = (alpha + F) / (alpha + F + H)`. F is the number of expected
+defects in the area where any defect kills the die. H is that in the repairable area, of which S units may be lost. Both
+follow one negative binomial law with clustering alpha; I is the regularized incomplete beta function. The ratio is
+log-log convex in F and H: `Y` is the integral over the rate l and the time x of
 
     l^(alpha - 1) exp(-l) exp(-l F / alpha) x^S exp(-x)   where x >= l H / alpha,
 
-log-concave in the logarithms of all four, and so in those that are left (Prékopa 1973).
+which is log-concave in the logarithms of all four, and therefore also in those that remain after integration (Prékopa
+1973).
 
 **Source:** Koren and Koren, Proc. IEEE 1998, for the law; Abramowitz and Stegun 26.5.4 for the sum.
 """
@@ -22,17 +24,23 @@ from jax.scipy.special import gammaln
 from jaxtyping import Array, ArrayLike
 
 _TERMS = (
-    96  # of the sum of `_too_many`: exact to 1e-13 while H / (alpha + F + H) < 0.4, six dead units a die at alpha 10
+    96  # terms of the sum in `_too_many`: exact to 1e-13 while H / (alpha + F + H) < 0.4 (six dead units at alpha 10)
 )
 
 dies_made_p = Primitive("dies_made")
 
 
 def dies_made(fixed: ArrayLike, open_to_repair: ArrayLike, spares: ArrayLike, clustering: ArrayLike) -> Array:
-    """Dies made for each that has no defect where any kills and at most `spares` elsewhere.
+    """Return the number of dies manufactured per good die: one with no fatal defect and at most `spares` repairable ones.
 
-    **Arguments:** `fixed`, `open_to_repair`: expected defects, F and H; `spares` S, any number from 0 on; `clustering` alpha. Their
-    shapes broadcast. **Returns:** a ratio, 1 or more.
+    **Arguments:** shapes broadcast.
+
+    - `fixed`: F, expected defects in the area where any defect kills the die.
+    - `open_to_repair`: H, expected defects in the repairable area.
+    - `spares`: S, units that may be lost, any number from 0 on.
+    - `clustering`: alpha of the negative binomial law.
+
+    **Returns:** a ratio, 1 or more.
     """
     arguments = jnp.broadcast_arrays(fixed, open_to_repair, spares, clustering)
     kind = jnp.result_type(float, *arguments)
@@ -45,15 +53,16 @@ def _summed(fixed: Array, open_to_repair: Array, spares: Array, clustering: Arra
 
 
 def _too_many(dead: Array, spares: Array, alpha: Array) -> Array:
-    """P(K > S) of a negative binomial K, `I_y(S + 1, alpha)`, as the sum of its positive terms.
+    """Return P(K > S) of a negative binomial K, `I_y(S + 1, alpha)`, as the sum of its positive terms.
 
-    `sum_j Gamma(j + alpha) / (Gamma(alpha) Gamma(j + 1)) y^j (1-y)^alpha` over j = S + 1, S + 2, ..., for any real S.
-    Written out because jax has no derivatives of `betainc` to its orders.
+    `sum_j Gamma(j + alpha) / (Gamma(alpha) Gamma(j + 1)) y^j (1-y)^alpha` over j = S + 1, S + 2, ..., for any real S. The
+    sum is explicit because JAX cannot differentiate `betainc` with respect to its first two arguments.
     """
     dead, alpha, kept_alone = dead[..., None], alpha[..., None], dead
     beyond = spares[..., None] + jnp.arange(_TERMS, dtype=dead.dtype)
     ways = gammaln(beyond + 1.0 + alpha) - gammaln(beyond + 2.0) - gammaln(alpha)
-    # Without harvestable area 0^0 has no derivatives; one factor y stands outside, so that the first one is exact there.
+    # Without repairable area, 0^0 has no derivative. One factor y is outside the sum, so that the first derivative is
+    # exact there.
     kept = (dead > 0.0) | (beyond == 0.0)
     exponent = jnp.where(kept, ways + beyond * jnp.log(jnp.where(dead > 0.0, dead, 1.0)), 0.0)
     total = jnp.sum(jnp.where(kept, jnp.exp(exponent), 0.0), axis=-1)
@@ -61,7 +70,7 @@ def _too_many(dead: Array, spares: Array, alpha: Array) -> Array:
 
 
 def on_numbers(fixed: Any, open_to_repair: Any, spares: Any, clustering: Any) -> Any:
-    """The same in NumPy."""
+    """Return the same ratio in NumPy."""
     from scipy.special import betainc
 
     x = (clustering + fixed) / (clustering + fixed + open_to_repair)
@@ -69,12 +78,14 @@ def on_numbers(fixed: Any, open_to_repair: Any, spares: Any, clustering: Any) ->
 
 
 def slopes(fixed: float, open_to_repair: float, spares: float, clustering: float) -> tuple[float, float, float, float]:
-    """Derivatives of the logarithm by all four: those of the sum of `_too_many`, term by term."""
+    """Return the derivatives of the ratio's logarithm with respect to all four arguments, from the sum of `_too_many`
+    term by term.
+    """
     from scipy.special import digamma, gammaln
 
     whole = clustering + fixed + open_to_repair
-    by_area = (fixed + clustering) / whole  # of what is not open to repair
-    base = np.log1p(fixed / clustering) - fixed / (clustering + fixed)  # of the yield of the fixed area, by clustering
+    by_area = (fixed + clustering) / whole  # share that is not repairable
+    base = np.log1p(fixed / clustering) - fixed / (clustering + fixed)  # of the fixed area's yield, by clustering
     dead = open_to_repair / whole
     beyond = spares + np.arange(_TERMS)
     with np.errstate(all="ignore"):
@@ -108,4 +119,4 @@ def _pushed(primals: Any, tangents: Any) -> Any:
 ad.primitive_jvps[dies_made_p] = _pushed
 
 OPERATIONS = {dies_made_p.name: dies_made_p}
-"""Operations of our own, by name."""
+"""JAX primitives that hwopt defines, by name."""
