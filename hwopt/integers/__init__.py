@@ -1,1 +1,1 @@
-"""Boxes of integers from declared relations: one declaration for search, proof, sampling, enumeration and counts."""
+"""Systems of integer variables and relations: one declaration for search, proof, sampling, enumeration and counting."""

@@ -1,4 +1,4 @@
-"""Boxes of integer points: corners of many at once."""
+"""Boxes: Cartesian products of integer ranges, stored as arrays of lower and upper corners."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Boxes:
-    """Boxes of integers: lower and upper corners, (box, coordinate) each, both inside."""
+    """Batch of integer boxes: lower and upper corners, (box, coordinate) each, both included."""
 
     low: np.ndarray
     high: np.ndarray
@@ -23,21 +23,21 @@ class Boxes:
 
     @property
     def points(self) -> np.ndarray:
-        """Which of them hold a single point."""
+        """(box,) mask of the boxes that contain a single point."""
         return (self.low == self.high).all(axis=1)
 
     def some(self, most: int) -> Boxes:
-        """At most so many of them, drawn without order: the same ones each time."""
+        """Return at most `most` boxes, a random subset with a fixed seed."""
         if len(self) <= most:
             return self
         return self[np.sort(np.random.default_rng(0).permutation(len(self))[:most])]
 
     @staticmethod
     def of_points(points: np.ndarray) -> Boxes:
-        """Each point (point, coordinate) as a box of its own."""
+        """Return each point (point, coordinate) as a box."""
         return Boxes(points, points)
 
 
 def joined_boxes(boxes: Sequence[Boxes]) -> Boxes:
-    """All of them in one."""
+    """Return several batches of boxes as one."""
     return Boxes(np.concatenate([b.low for b in boxes]), np.concatenate([b.high for b in boxes]))

@@ -1,4 +1,6 @@
-"""How many points a system has: most coordinates in closed form, only those that several relations share one by one."""
+"""Number of points of an integer system: closed form for most coordinates, enumeration only of those that several
+relations share.
+"""
 
 import itertools
 import math
@@ -13,14 +15,14 @@ from hwopt.integers.relations import ConditionalRelation, Divides, Nested, Relat
 from hwopt.integers.system import Integer, Role, System
 
 _SLICE = 20_000
-"""Points of a grid that take about as long as what comes with each grid, whatever its size."""
+"""Fixed cost of evaluating a grid, expressed as an equivalent number of grid points."""
 
 _GRID = 400_000
-"""Points of the shared coordinates that are looked at in one go: what a processor's cache holds takes half the time."""
+"""Maximum number of points of a grid that is evaluated at once: grids that fit in the CPU cache take half the time."""
 
 
 class PointCount(NamedTuple):
-    """Points that a system has: these, or, where counting was given up, at least these; as text it says which."""
+    """Number of points of a system: exact, or a lower bound if counting was stopped. The text form says which."""
 
     points: float
     complete: bool
@@ -30,13 +32,13 @@ class PointCount(NamedTuple):
 
 
 def count(system: System, effort: float = math.inf) -> PointCount:
-    """Valid points of a system.
+    """Count the valid points of a system.
 
-    Conditions are resolved into cases; in each, values of the coordinates that keep the others apart are gone through, and
-    what is left to each of the others multiplies.
+    Conditional relations are resolved into cases. In each case, the values of the coordinates that couple the others are
+    enumerated. The numbers of values that remain for the other coordinates are then multiplied.
 
-    **Arguments:** `effort` after which counting is given up, in points of such grids; not a time, so that words are the same on
-    every machine.
+    **Arguments:** `effort`: number of grid points after which counting stops. It is not a time limit, so that the result
+    is the same on every machine.
     """
     points = spent = 0.0
     boxes = system.initial_boxes()
@@ -50,7 +52,7 @@ def count(system: System, effort: float = math.inf) -> PointCount:
 
 
 def _cases(system: System) -> Iterator[System]:
-    """Systems without conditions that share out the points of one with."""
+    """Return systems without conditional relations that partition the points of the given system."""
     conditions = sorted({(r.name, r.least) for r in system.relations if isinstance(r, ConditionalRelation)})
     for above in itertools.product((False, True), repeat=len(conditions)):
         forced = dict(zip(conditions, above, strict=True))
@@ -70,7 +72,9 @@ def _cases(system: System) -> Iterator[System]:
 
 
 def _counts(system: System, box: Boxes) -> Iterator[tuple[float, int]]:
-    """Valid points of one box of a system without conditions, part by part, and the effort of each."""
+    """Count the valid points of one box of a system without conditional relations, part by part, with the effort of each
+    part.
+    """
     low = np.maximum(box.low, [[each.ends[0] for each in system.coordinates]])
     high = np.minimum(box.high, [[each.ends[1] for each in system.coordinates]])
     tight, _ = system.propagate(Boxes(low, high))
@@ -81,10 +85,13 @@ def _counts(system: System, box: Boxes) -> Iterator[tuple[float, int]]:
 
 
 def _shared(system: System, box: Boxes) -> list[str]:
-    """Coordinates whose values, once known, leave no two others in one relation: few values first."""
+    """Return the coordinates to enumerate: once they are known, no relation couples two others.
+
+    Those with few values come first.
+    """
     width = {name: int((box.high - box.low)[0, column]) + 1 for name, column in system.at.items()}
     ties = [[name for name in r.needs if width[name] > 1] for r in system.relations]
-    # What a relation leaves to these is no range of multiples: they are gone through.
+    # The values that a relation leaves to these coordinates are not a range of multiples, so they are enumerated.
     listed = {name for r in system.relations for name in _gone_through(r)}
     shared = [name for name in system.names if name in listed and width[name] > 1]
     while True:
@@ -98,14 +105,16 @@ def _shared(system: System, box: Boxes) -> list[str]:
 
 
 def _gone_through(relation: Relation) -> Iterable[str]:
-    """Coordinates of a relation whose values leave another no plain range of multiples."""
+    """Return the coordinates of a relation that must be enumerated, since they leave to another more than a range of
+    multiples.
+    """
     if isinstance(relation, Nested):
         return relation.names[1:]
     return relation.divisor if isinstance(relation, Divides) else set(relation.needs) - set(relation.names)
 
 
 def _slices(system: System, box: Boxes, shared: Sequence[str]) -> Iterator[Boxes]:
-    """Boxes whose grids of shared coordinates are small: one for each value of some of them."""
+    """Divide a box until the grids of its shared coordinates are small: one part for each value of the first ones."""
     pending = [(box, 0)]
     while pending:
         part, done = pending.pop()
@@ -122,7 +131,10 @@ def _slices(system: System, box: Boxes, shared: Sequence[str]) -> Iterator[Boxes
 
 
 def _in_slice(system: System, box: Boxes, shared: Sequence[str]) -> tuple[float, int]:
-    """Valid points of a box: a grid of the shared coordinates, times what each of the others may be there. And the effort."""
+    """Count the valid points of a box: the sum, over a grid of the shared coordinates, of the product of the others' counts.
+
+    **Returns:** the number of points, and the effort.
+    """
     ends = {name: (int(box.low[0, column]), int(box.high[0, column])) for name, column in system.at.items()}
     grid = [_values(system.by_name[name], *ends[name]) for name in shared]
     mesh = [axis.ravel() for axis in np.meshgrid(*grid, indexing="ij")] if grid else []
@@ -143,13 +155,13 @@ def _in_slice(system: System, box: Boxes, shared: Sequence[str]) -> tuple[float,
 
 
 def _values(each: Integer, low: int, high: int) -> np.ndarray:
-    """Values of a coordinate between two ends."""
+    """Return the values of a coordinate between two ends."""
     values = range(low, high + 1) if each.values is None else [x for x in each.values if low <= x <= high]
     return np.asarray(values, float)
 
 
 def _values_left(system: System, each: Integer, lows: dict[str, Any], highs: dict[str, Any]) -> np.ndarray:
-    """How many values the relations leave a coordinate where all others that it meets are known."""
+    """Return the number of values that the relations leave to a coordinate if all others that it is coupled with are known."""
     least, most = system.bounds(each.name, lows, highs)
     step = system.steps(each.name, lows, highs)
     nested = [r for r in system.relations if isinstance(r, Nested) and each.name in r.names]
@@ -171,7 +183,10 @@ def _values_left(system: System, each: Integer, lows: dict[str, Any], highs: dic
 def _nested_values(
     name: str, relations: Sequence[Nested], columns: dict[str, Any], first: Any, last: Any, step: Any
 ) -> np.ndarray:
-    """How many multiples of a step from `first` to `last` hold some relations: once for each combination of what decides it."""
+    """Count the multiples of a step from `first` to `last` that satisfy some relations.
+
+    Each distinct combination of the coordinates that determine this count is evaluated once.
+    """
     others = list(dict.fromkeys(other for r in relations for other in r.names if other != name))
     table = np.stack(np.broadcast_arrays(first, last, step, *(columns[other] for other in others)), axis=-1)
     rows, inverse = np.unique(table.reshape(-1, table.shape[-1]), axis=0, return_inverse=True)

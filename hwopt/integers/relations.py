@@ -1,8 +1,8 @@
-"""What ties integers together: products within limits, one product that divides another, and what holds from a value on.
+"""Relations between integer coordinates: limits on products, divisibility of products, and conditional relations.
 
-A relation is declared once. Bounds of one coordinate where the others are known or lie in ranges, validity of points, the
-constraint that a relaxation keeps, and the steps in which a coordinate moves all follow from it. Columns are arrays of
-floating numbers by coordinate, NumPy's or JAX's.
+A relation is declared once. Four uses follow from the declaration: bounds of one coordinate given values or ranges of the
+others, validity of points, the constraint that a relaxation keeps, and the step of a coordinate. Columns are arrays of
+floating numbers by coordinate, NumPy or JAX.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ import numpy as np
 from hwopt.types import numpy_or_jax
 
 Columns = Mapping[str, Any]
-"""Arrays of one shape, or numbers, by the name of a coordinate."""
+"""Arrays of one shape, or numbers, by name of the coordinate."""
 
 SLIP = 1e-9
-"""Relative rounding of bounds on products of integers in float64."""
+"""Relative rounding tolerance of bounds on products of integers in float64."""
 
 _QUOTIENT_SLIP, _QUOTIENT_SLACK = 1e-6, 1e-3
-"""How far a quotient of columns, single precision too, may be from the integer that it is."""
+"""Relative and absolute tolerance within which a quotient of columns is an integer, also in single precision."""
 
 _INWARD = 8
-"""Steps that an end of a divisor moves at a time: a server's chips."""
+"""Maximum number of unit steps by which one propagation round moves an end of a divisor: the number of chips of a server."""
 
 LARGEST = 10**15
-"""Upper end of a coordinate that nothing limits."""
+"""Upper end of a coordinate without a limit."""
 
 
 @dataclass(frozen=True)
 class AllowedRange:
-    """A limit that other coordinates set: `function` of columns, which must grow with each of `of`."""
+    """Limit that depends on other coordinates: `function` of columns, which must increase with each of `of`."""
 
     of: tuple[str, ...]
     function: Callable[[Columns], Any]
@@ -48,50 +48,58 @@ class AllowedRange:
 
 
 Limit = float | AllowedRange
-"""A number, or what other coordinates allow."""
+"""A number, or a function of other coordinates."""
 
 
 def product(columns: Columns, names: Sequence[str]) -> Any:
-    """The product of some columns; 1 of none."""
+    """Return the product of some columns; 1 for no columns."""
     return math.prod((columns[name] for name in names), start=1.0)
 
 
 class Relation(ABC):
-    """What some coordinates have to do with each other; abstract."""
+    """Abstract relation between coordinates."""
 
     @property
     @abstractmethod
     def names(self) -> tuple[str, ...]:
-        """Coordinates that it ties."""
+        """Coordinates that the relation bounds."""
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Coordinates that must be known to say whether it holds."""
+        """Coordinates that must be known to decide whether the relation is satisfied."""
         return self.names
 
     @abstractmethod
     def bounds(self, name: str, low: Columns, high: Columns) -> tuple[Any, Any]:
-        """Least and most of one coordinate where all others lie between `low` and `high`."""
+        """Return the smallest and largest value of one coordinate if all others are between `low` and `high`."""
 
     @abstractmethod
     def holds(self, columns: Columns, slip: float = SLIP, slack: float = 0.0) -> Any:
-        """Where it holds.
+        """Return where the relation is satisfied.
 
-        **Arguments:** `slip`: relative rounding of the columns; `slack`: how far a quotient may be from an integer besides
-        (0: the columns are integers, exactly).
+        **Arguments:**
+
+        - `columns`: values of the coordinates.
+        - `slip`: relative rounding tolerance of the columns.
+        - `slack`: additional absolute tolerance for a quotient to be an integer; 0 if the columns are exact integers.
         """
 
     def monomials(self) -> tuple[ProductLimit, ...]:
-        """What of it is a product within limits, wherever it is in force: what a convex relaxation keeps."""
+        """Return the product limits that the relation implies wherever it applies; a convex relaxation keeps only these."""
         return ()
 
 
 @dataclass(frozen=True)
 class ProductLimit(Relation):
-    """`low <= coefficient x prod(factors) / prod(over) <= high`.
+    """Limits on a product: `low <= coefficient x prod(factors) / prod(over) <= high`.
 
-    **Arguments:** `name` of the quantity that it is, where it is one; `follows`: the factor that a wanted value of that
-    quantity decides, the others known.
+    **Arguments:**
+
+    - `factors`, `over`: coordinates in the numerator and in the denominator.
+    - `low`, `high`: limits.
+    - `coefficient`: constant factor.
+    - `name`: name of the quantity that the product represents, if any.
+    - `follows`: the factor that is computed from a wanted value of this quantity, once the others are known.
     """
 
     factors: tuple[str, ...]
@@ -115,15 +123,15 @@ class ProductLimit(Relation):
 
     @property
     def is_fixed(self) -> bool:
-        """Whether it is a product of integers that is one number."""
+        """Whether the product is a product of integers that is fixed to one number."""
         return not self.over and self.low == self.high and self.low != 0.0
 
     def value(self, columns: Columns, without: str = "") -> Any:
-        """The product itself, or what one of its factors is multiplied by."""
+        """Return the product, or the product without one of its coordinates."""
         return self.range(columns, columns, without)[0]
 
     def range(self, low: Columns, high: Columns, without: str = "") -> tuple[Any, Any]:
-        """Least and most of the product, or of what it is without one coordinate, between `low` and `high`."""
+        """Return minimum and maximum of the product between `low` and `high`, optionally without one coordinate."""
         factors, over = ([name for name in names if name != without] for names in (self.factors, self.over))
         return (
             self.coefficient * product(low, factors) / product(high, over),
@@ -131,7 +139,7 @@ class ProductLimit(Relation):
         )
 
     def ends(self, columns: Columns) -> tuple[Any, Any]:
-        """Its limits."""
+        """Return the lower and upper limit."""
         low, high = (end(columns) if isinstance(end, AllowedRange) else end for end in (self.low, self.high))
         return low, high
 
@@ -149,7 +157,7 @@ class ProductLimit(Relation):
         return (value >= least * (1.0 - slip) - slack) & (value <= most * (1.0 + slip) + slack)
 
     def impossible(self, low: Columns, high: Columns) -> Any:
-        """Where no value between `low` and `high` holds it."""
+        """Return where no values between `low` and `high` satisfy the limits."""
         smallest, largest = self.range(low, high)
         return (largest < self.ends(low)[0] * (1.0 - SLIP)) | (smallest > self.ends(high)[1] * (1.0 + SLIP))
 
@@ -158,31 +166,37 @@ class ProductLimit(Relation):
 
 
 def inward(least: Any, most: Any, step: Any = 1.0) -> tuple[Any, Any]:
-    """The first and last multiple of a step between two ends that were computed in float64, over the step."""
+    """Return the first and last integer multiple of a step between two ends, divided by the step, with tolerance for
+    rounding.
+    """
     return np.ceil(least / step * (1.0 - SLIP)), np.floor(np.minimum(most, LARGEST) / step * (1.0 + SLIP))
 
 
 def at_most(factors: Sequence[str], high: Limit, over: Sequence[str] = ()) -> ProductLimit:
-    """A product, or a quotient of products, with an upper limit."""
+    """Return an upper limit on a product, or on a quotient of products."""
     return ProductLimit(tuple(factors), tuple(over), high=high)
 
 
 def at_least(factors: Sequence[str], low: Limit, over: Sequence[str] = ()) -> ProductLimit:
-    """A product, or a quotient of products, with a lower limit."""
+    """Return a lower limit on a product, or on a quotient of products."""
     return ProductLimit(tuple(factors), tuple(over), low=low)
 
 
 def equal(factors: Sequence[str], over: Sequence[str]) -> ProductLimit:
-    """Two products that are the same."""
+    """Return the relation that two products are equal."""
     return ProductLimit(tuple(factors), tuple(over), low=1.0, high=1.0)
 
 
 @dataclass(frozen=True)
 class Divides(Relation):
-    """`constant x prod(divisor)` divides `prod(dividend) x multiple`.
+    """Divisibility: `constant x prod(divisor)` divides `prod(dividend) x multiple`.
 
-    **Arguments:** `shared`: whether another product has the same divisor, so that few values divide both: a box that knows all else
-    has its ends at such.
+    **Arguments:**
+
+    - `divisor`, `dividend`: coordinates.
+    - `constant`, `multiple`: constant factors.
+    - `shared`: whether the divisor also divides another product, so that few values satisfy both. Propagation then moves
+      the ends of a divisor to such values, once all other coordinates are known.
     """
 
     divisor: tuple[str, ...]
@@ -197,14 +211,14 @@ class Divides(Relation):
 
     @cached_property
     def _bound(self) -> ProductLimit:
-        """What divides is no larger."""
+        """Implied limit: a divisor is no larger than its dividend."""
         return ProductLimit(self.divisor, self.dividend, high=1.0, coefficient=self.constant / self.multiple)
 
     def bounds(self, name: str, low: Columns, high: Columns) -> tuple[Any, Any]:
         return self._bound.bounds(name, low, high)
 
     def step(self, name: str, columns: Columns) -> Any:
-        """What a factor of the dividend is a multiple of, all other coordinates known; NumPy columns alone."""
+        """Return the step of which a factor of the dividend is a multiple, given all other coordinates. NumPy columns only."""
         divisor = self.constant * product(columns, self.divisor)
         others = self.multiple * product(columns, [each for each in self.dividend if each != name])
         if numpy_or_jax(divisor, others) is jnp:
@@ -213,7 +227,9 @@ class Divides(Relation):
         return divisor // np.gcd(divisor, others)
 
     def inside(self, name: str, low: Columns, high: Columns) -> tuple[np.ndarray, np.ndarray]:
-        """Ends of a factor of the divisor, a few steps inward where they do not divide and all else is known."""
+        """Return the ends of a factor of the divisor, moved inward by a few steps where they do not divide and all else
+        is known.
+        """
         least, most = low[name].copy(), high[name].copy()
         known = reduce(
             and_, (low[each] == high[each] for each in self.names if each != name), np.ones(least.shape, bool)
@@ -227,7 +243,7 @@ class Divides(Relation):
 
     @property
     def plain(self) -> bool:
-        """Whether the step is the divisor itself, whatever else there is."""
+        """Whether the step is the divisor itself, independent of other coordinates."""
         return len(self.dividend) == 1 and self.multiple == 1
 
     def holds(self, columns: Columns, slip: float = SLIP, slack: float = 0.0) -> Any:
@@ -241,22 +257,25 @@ class Divides(Relation):
         return (self._bound,)
 
     def impossible(self, low: Columns, high: Columns) -> Any:
-        """Where no value between `low` and `high` holds it: what divides is larger, or all are known and it does not."""
+        """Return where no values between `low` and `high` satisfy the relation.
+
+        This is so if the divisor is too large, or if all coordinates are known and it does not divide.
+        """
         known = reduce(and_, (low[name] == high[name] for name in self.names), True)
         return self._bound.impossible(low, high) | (known & ~self.holds(low, _QUOTIENT_SLIP, _QUOTIENT_SLACK))
 
 
 def near_integer(value: Any, slip: float, slack: float) -> Any:
-    """Where columns are integers of at least 1, up to rounding."""
+    """Return where columns are integers of at least 1, up to rounding."""
     near = numpy_or_jax(value).round(value)
     return (abs(value - near) <= slack + slip * value) & (near >= 1.0)
 
 
 @dataclass(frozen=True)
 class Nested(Relation):
-    """Of two products, one divides the other: a rack holds whole domains, or a domain whole racks.
+    """Nesting of two products: one divides the other. A rack contains whole scale-up domains, or a domain whole racks.
 
-    The lesser of two that differ is at most half the other.
+    If the two differ, the smaller is at most half the larger.
     """
 
     one: tuple[str, ...]
@@ -267,8 +286,10 @@ class Nested(Relation):
         return (*self.one, *self.other)
 
     def bounds(self, name: str, low: Columns, high: Columns) -> tuple[Any, Any]:
-        """The first and last value between a coordinate's ends at which it holds, where all others are known; else what follows
-        where its product lies below the other, or above.
+        """Return the range of one coordinate.
+
+        If all others are known, its ends are the first and last value that satisfy the relation. Otherwise they follow
+        from whether its product is certainly smaller or certainly larger than the other.
         """
         own, other = (self.one, self.other) if name in self.one else (self.other, self.one)
         least, most = self._apart(name, own, other, low, high)
@@ -277,7 +298,9 @@ class Nested(Relation):
 
     @staticmethod
     def _apart(name: str, own: Sequence[str], other: Sequence[str], low: Columns, high: Columns) -> tuple[Any, Any]:
-        """Half of the other product at most where it is greater anyway, twice that at least where it is less."""
+        """Return bounds from the factor of 2: a product certainly smaller than the other is at most half, one larger at
+        least twice.
+        """
         rest = [each for each in own if each != name]
         below = product(high, own) < product(low, other) * (1.0 - SLIP)
         above = product(low, own) > product(high, other) * (1.0 + SLIP)
@@ -308,13 +331,15 @@ class Nested(Relation):
     def _fitting(
         self, name: str, own: Sequence[str], other: Sequence[str], cases: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The first and last value of a coordinate that holds it in each case (case, coordinate, end), the others known; past each
-        other where none does.
+        """Return the first and last valid value of a coordinate in each case (case, coordinate, end), given all other
+        coordinates.
+
+        The two cross if no value is valid.
         """
         low, high = cases[:, self.names.index(name)].T
         count = (high - low).astype(int) + 1
         starts = np.cumsum(count) - count
-        case = np.repeat(np.arange(len(cases)), count)  # of each value of all cases, one after the other
+        case = np.repeat(np.arange(len(cases)), count)  # case index of each value of all cases, concatenated
         values = low[case] + (np.arange(len(case)) - starts[case])
         columns = dict(zip(self.names, cases[case, :, 0].T, strict=True)) | {name: values}
         fit = _nested(product(columns, own), product(columns, other))
@@ -329,10 +354,10 @@ class Nested(Relation):
 
 
 _WIDEST = 4096
-"""Values of a coordinate among which `Nested` looks for those that hold it."""
+"""Maximum number of values of a coordinate that `Nested` tests one by one."""
 
 _TOGETHER = 256
-"""Cases in which it looks at a time: a million values at most, some 40 MB. A guard."""
+"""Number of cases that `Nested` tests at once: at most a million values, some 40 MB. A safeguard on memory."""
 
 
 def _nested(one: Any, other: Any) -> Any:
@@ -341,7 +366,7 @@ def _nested(one: Any, other: Any) -> Any:
 
 @dataclass(frozen=True)
 class ConditionalRelation(Relation):
-    """A product's limits, or what divides what, in force where a coordinate is `least` or more."""
+    """Product limit or divisibility that applies only where a coordinate is at least `least`."""
 
     name: str
     least: int
@@ -356,7 +381,7 @@ class ConditionalRelation(Relation):
         return (self.name, *self.then.needs)
 
     def in_force(self, columns: Columns) -> Any:
-        """Where it is, for sure of ranges where `columns` are their lower ends."""
+        """Return where the condition is met; for ranges, pass the lower ends: the relation then certainly applies."""
         return columns[self.name] >= self.least * (1.0 - SLIP)
 
     def bounds(self, name: str, low: Columns, high: Columns) -> tuple[Any, Any]:
@@ -374,12 +399,12 @@ class ConditionalRelation(Relation):
 
 @dataclass(frozen=True)
 class DerivedColumns:
-    """Numbers that follow from coordinates: `names` are what `function` makes of the columns `of`, elementwise."""
+    """Look-up: `names` are the results of `function`, applied elementwise to the columns `of`."""
 
     names: tuple[str, ...]
     of: tuple[str, ...]
     function: Callable[..., tuple[Any, ...]]
 
     def values(self, columns: Columns) -> dict[str, Any]:
-        """The numbers by name."""
+        """Return the results by name."""
         return dict(zip(self.names, self.function(*(columns[name] for name in self.of)), strict=True))

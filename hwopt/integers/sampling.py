@@ -1,6 +1,6 @@
-"""Columns of points from columns of numbers in [0, 1), or near wanted ones: each coordinate in turn, inside what is left to it.
+"""Sampling of integer points: numbers in [0, 1), or wanted values, are mapped to feasible points one coordinate at a time.
 
-Written for JAX: arithmetic on whole columns, no branches, float32 as well as float64.
+Written for JAX: arithmetic on whole columns, no branches, in float32 or float64.
 """
 
 import itertools
@@ -16,23 +16,29 @@ from hwopt.integers.relations import Divides, ProductLimit, near_integer
 from hwopt.integers.system import Integer, System
 
 ROUNDING = 1e-6
-"""Relative slack of integers computed in float32."""
+"""Relative tolerance of integers computed in float32."""
 
 NEAR = 1e-4
-"""How far from an integer a count may be, absolutely."""
+"""Absolute tolerance within which a count is an integer."""
 
 Columns = Mapping[str, Array]
 
 
 def complete_points(system: System, wanted: Mapping[str, Any], cube: Columns) -> dict[str, Any]:
-    """Points of a system: columns by coordinate.
+    """Return points of a system, as columns by coordinate.
 
-    A coordinate among few values is the one that its part of the cube falls in, else the nearest to what is wanted; one
-    that follows from a named product is what comes nearest to the product that is wanted, in multiples of its step; any
-    other is drawn log-uniform from what the relations leave it, or rounded into that.
+    - A coordinate with a list of values gets the value whose share of [0, 1) contains the sample, else the value nearest
+      to the wanted one.
+    - A coordinate that follows from a named product gets the multiple of its step that comes nearest to the wanted
+      product.
+    - Any other is sampled log-uniformly from the range that the relations leave, or rounded to the nearest value in this
+      range.
 
-    **Arguments:** `wanted` values of coordinates and named products; `cube`: columns in [0, 1) by coordinate, of those that
-    are drawn. What is in neither stands at its lower end.
+    **Arguments:**
+
+    - `system`: coordinates and relations.
+    - `wanted`: wanted values of coordinates and named products.
+    - `cube`: samples in [0, 1) of coordinates. A coordinate in neither mapping is at its lower end.
     """
     columns: dict[str, Any] = {}
     followed = {each.follows: each for each in system.quantities.values()}
@@ -58,13 +64,15 @@ def complete_points(system: System, wanted: Mapping[str, Any], cube: Columns) ->
 
 
 def _bounds(system: System, each: Integer, columns: Mapping[str, Any]) -> tuple[Any, Any]:
-    """What relations without a name leave to a coordinate: known ones as they are, later ones anywhere in their ranges."""
+    """Return the range that unnamed relations leave to a coordinate, given known ones; later ones may be anywhere in
+    their ranges.
+    """
     lows = {other.name: columns.get(other.name, float(other.ends[0])) for other in system.coordinates}
     highs = {other.name: columns.get(other.name, float(other.ends[1])) for other in system.coordinates}
     least, most = float(each.lower), float(each.upper)
     for relation in system.relations:
         named = isinstance(relation, ProductLimit) and relation.name
-        if each.name not in relation.names or named or isinstance(relation, Divides):  # steps: of what follows
+        if each.name not in relation.names or named or isinstance(relation, Divides):  # `step_of` applies it
             continue
         at_least, at_most = relation.bounds(each.name, lows, highs)
         least = jnp.maximum(least, jnp.ceil(at_least * (1.0 - ROUNDING)))
@@ -75,14 +83,16 @@ def _bounds(system: System, each: Integer, columns: Mapping[str, Any]) -> tuple[
 def _following(
     system: System, quantity: ProductLimit, name: str, wanted: Mapping[str, Any], columns: dict[str, Any]
 ) -> Any:
-    """The multiple of a coordinate's step at which a product is nearest to the wanted one; its limits hold where they can."""
+    """Return the multiple of a coordinate's step for which a product is nearest to the wanted one, within its limits if
+    possible.
+    """
     each, step = quantity.value(columns, name), step_of(system, name, columns)
     least, most = quantity.ends(columns)
     return _multiple(wanted.get(quantity.name, least) / each, step, least / each, most / each)
 
 
 def _multiple(target: Any, step: Any, least: Any, most: Any) -> Array:
-    """The multiple of a step nearest to a target, one step at least; inside its ends where one lies between them."""
+    """Return the multiple of a step nearest to a target, at least one step, and between the two ends if a multiple is there."""
     first = jnp.ceil(least / step * (1.0 - ROUNDING))
     last = floor(most / step)
     near = jnp.round(target / step)
@@ -92,7 +102,9 @@ def _multiple(target: Any, step: Any, least: Any, most: Any) -> Array:
 
 
 def step_of(system: System, name: str, columns: Mapping[str, Any]) -> Any:
-    """What a coordinate is a multiple of: the divisor itself, or looked up by the few values of what decides it."""
+    """Return the step of which a coordinate is a multiple: the divisor itself, or a table look-up by the coordinates it
+    depends on.
+    """
     relations = system.divided.get(name, [])
     if not relations:
         return 1.0
@@ -116,7 +128,7 @@ def step_of(system: System, name: str, columns: Mapping[str, Any]) -> Any:
 
 
 def broken(system: System, columns: Mapping[str, Any]) -> list[Any]:
-    """Where columns, computed with rounding, are no points: a condition each, true where it is broken."""
+    """Return conditions that are true where columns, computed with rounding, are not valid points; one array per condition."""
     conditions = []
     for each in system.coordinates:
         value = columns[each.name]
@@ -127,25 +139,28 @@ def broken(system: System, columns: Mapping[str, Any]) -> list[Any]:
     for relation in system.relations:
         if not (
             isinstance(relation, ProductLimit) and relation.name
-        ):  # how far a quantity is outside its box is measured
+        ):  # a quantity outside its limits is measured elsewhere
             conditions.append(~jnp.asarray(relation.holds(columns, ROUNDING, NEAR)))
     return conditions
 
 
 def floor(value: Any) -> Array:
-    """The integer below, of what is an integer but for rounding that integer."""
+    """Round down; a number that is an integer up to rounding becomes that integer."""
     return jnp.floor(value * (1.0 + ROUNDING))
 
 
 def sampled_value(u: Array, low: Any, high: Any, step: float = 1.0) -> Array:
-    """Multiples of a step from `low` to `high`, log-uniform."""
+    """Return log-uniform samples of the multiples of a step from `low` to `high`.
+
+    **Arguments:** `u`: samples in [0, 1).
+    """
     first, last = jnp.ceil(low / step * (1.0 - ROUNDING)), floor(high / step)
     value = jnp.floor(first * jnp.exp(u * jnp.log((last + 1.0) / first)))
     return step * jnp.clip(value, first, last)
 
 
 def chosen(values: np.ndarray, u: Array) -> Array:
-    """One of a few ascending numbers, all as likely."""
+    """Return one of a few ascending numbers with equal probability, for samples `u` in [0, 1)."""
     value = jnp.full_like(u, values[0])
     for i, each in enumerate(values[1:], 1):
         value = jnp.where(u >= i / len(values), each, value)
@@ -153,7 +168,7 @@ def chosen(values: np.ndarray, u: Array) -> Array:
 
 
 def closest(values: np.ndarray, wanted: Any) -> Array:
-    """The number nearest in ratio."""
+    """Return the number nearest to the wanted one in ratio."""
     value = jnp.full_like(jnp.asarray(wanted, float), values[0])
     for below, each in itertools.pairwise(values):
         value = jnp.where(wanted >= math.sqrt(below * each), each, value)

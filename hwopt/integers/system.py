@@ -1,4 +1,4 @@
-"""Integer coordinates and the relations that tie them: what a box of them can hold, and which points are valid."""
+"""Integer systems: coordinates with the relations that constrain them, bound propagation on boxes, and validity of points."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from hwopt.integers.relations import (
 )
 
 _PASSES = 4
-"""Rounds of propagation at most: after three hardly any bound moves."""
+"""Maximum number of propagation rounds; after three hardly any bound moves."""
 
 
 class Role(enum.Enum):
-    """How a search treats a coordinate."""
+    """Treatment of a coordinate by the branch-and-bound search."""
 
     root = "every value of it has boxes of its own from the start"
     kind = "values stand for kinds, without an order: boxes are split along it before all else"
@@ -39,15 +39,21 @@ class Role(enum.Enum):
 
 @dataclass(frozen=True)
 class Integer:
-    """One coordinate.
+    """Integer coordinate of a system.
 
-    **Arguments:** `among`: the only values it may have, ascending, within `lower` and `upper`; None: all between;
-    `pseudo_cost`: what a bound is expected to gain per factor of e by which the coordinate narrows (its values become fewer,
-    where it is `stepped`), before a search has seen any; `stepped`: whether bounds say little until it is a point; `near`,
-    `rounding`: how many values next to a wanted one are tried where nothing is bounded, and whether only those above (1) or below
-    (-1); `fills`: whether the most that is allowed is tried there too; `sloped`: whether programmes of boxes trade
-    it for other things, as they do what is continuous, also where all that stands beside it is known by its range: it stays
-    wide until the rest is a point.
+    **Arguments:**
+
+    - `name`, `lower`, `upper`: name and range.
+    - `among`: the only allowed values, ascending, within `lower` and `upper`; None allows all integers in the range.
+    - `role`: treatment by the search.
+    - `pseudo_cost`: expected gain of the bound per factor of e by which branching narrows the coordinate, before the
+      search has observed any. For a `stepped` coordinate, the factor is that of its number of values.
+    - `stepped`: whether bounds say little until the coordinate is a single point.
+    - `fills`: whether rounding heuristics also try the largest allowed value.
+    - `near`: number of values next to the wanted one that rounding heuristics try.
+    - `rounding`: try only values above (1) or below (-1) the wanted one, or both (0).
+    - `sloped`: whether relaxations keep its trade-off with other quantities, as they do for continuous variables, instead
+      of only its range. Such a coordinate stays wide until the others are points.
     """
 
     name: str
@@ -64,66 +70,73 @@ class Integer:
 
     @property
     def ends(self) -> tuple[int, int]:
-        """Least and most value; the wrong way round where it can have none."""
+        """Smallest and largest value; in the wrong order if no value is allowed."""
         if self.values is None:
             return self.lower, self.upper
         return (self.values[0], self.values[-1]) if self.values else (self.lower, self.lower - 1)
 
     @cached_property
     def values(self) -> tuple[int, ...] | None:
-        """The few values that it may have between its limits; None where any integer will do."""
+        """Listed values within the limits; None if every integer in the range is allowed."""
         return None if self.among is None else tuple(x for x in self.among if self.lower <= x <= self.upper)
 
 
 def integer(name: str, ends: tuple[float, float], **settings: Any) -> Integer:
-    """A coordinate whose range need not end at integers."""
+    """Return a coordinate from a range that need not end at integers."""
     low, high = map(int, inward(*ends))
     return Integer(name, low, high, **settings)
 
 
 @dataclass(frozen=True)
 class RangePiece:
-    """A continuous variable whose range is taken in pieces, where a model has another form in each.
+    """Continuous variable whose range is divided into segments, because a model has a different form in each.
 
-    Its coordinate, of the same name with `_piece` behind, counts the pieces from 1.
+    The integer coordinate that selects the segment, counted from 1, has the variable's name with the suffix `_piece`.
     """
 
     variable: str
-    edges: tuple[float, ...]  # ascending: ends of the range and what lies between
+    edges: tuple[float, ...]  # ascending: the ends of the range and the boundaries between segments
 
     @property
     def name(self) -> str:
         return f"{self.variable}_piece"
 
     def number(self, value: Any) -> Any:
-        """The piece that holds a value, counted from 1."""
+        """Return the segment that contains a value, counted from 1."""
         return np.searchsorted(self.edges[1:-1], np.asarray(value), side="left") + 1.0
 
 
 @dataclass(frozen=True)
 class ModelKink:
-    """A value of a coordinate, `coefficient x prod(factors) / prod(over)`, up to which a model has one form and from which on
-    another: what costs nothing on one side of it cannot be told from what does in a box that holds both.
+    """Value of a coordinate, `coefficient x prod(factors) / prod(over)`, at which a model changes its form.
+
+    In a box that contains both sides, bounds cannot distinguish a resource that is free on one side from one that is
+    costly. Boxes are therefore split there first.
     """
 
     name: str
     factors: tuple[str, ...] = ()
     over: tuple[str, ...] = ()
     coefficient: float = 1.0
-    below: bool = False  # whether the value itself is like those below it
+    below: bool = False  # whether the value itself belongs to the lower side
 
     def last(self, columns: Columns) -> Any:
-        """The last value of the lower side."""
+        """Return the largest integer of the lower side."""
         value = self.coefficient * product(columns, self.factors) / product(columns, self.over)
         return np.floor(value * (1.0 + SLIP)) if self.below else np.ceil(value * (1.0 - SLIP)) - 1.0
 
 
 @dataclass(frozen=True)
 class System:
-    """Coordinates and relations. What is valid is declared here and nowhere else.
+    """Integer coordinates and their relations: the single declaration of which points are valid.
 
-    **Arguments:** `coordinates` in the order in which points are completed; `lookups`: numbers that follow; `pieces`
-    of continuous variables; `kinks`: where boxes are split first along a coordinate.
+    **Arguments:**
+
+    - `coordinates`: in the order in which points are completed.
+    - `relations`: conditions that valid points satisfy.
+    - `lookups`: numbers derived from coordinates.
+    - `pieces`: segmented continuous variables.
+    - `kinks`: values at which boxes are split first.
     """
 
     coordinates: tuple[Integer, ...]
@@ -140,7 +153,7 @@ class System:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Order of the columns of every box."""
+        """Names of the coordinates, in the order of the columns of boxes."""
         return tuple(each.name for each in self.coordinates)
 
     @cached_property
@@ -150,7 +163,7 @@ class System:
 
     @cached_property
     def looked_up_together(self) -> list[tuple[int, int]]:
-        """Columns that stand one after the other in a look-up: what follows from both says little until both are points."""
+        """Pairs of columns that are adjacent in a look-up: bounds on its results say little until both are points."""
         return sorted({pair for each in self.lookups for pair in itertools.pairwise(self.at[name] for name in each.of)})
 
     @cached_property
@@ -159,26 +172,24 @@ class System:
 
     @cached_property
     def lookup_ranges(self) -> dict[tuple, np.ndarray]:
-        """Ranges of look-ups over boxes met before: the same few corners come back in every batch."""
+        """Cache of the ranges of look-ups over boxes: the same few corners occur in every batch."""
         return {}
 
     @cached_property
     def quantities(self) -> dict[str, ProductLimit]:
-        """Products with a name of their own."""
+        """Products that have a name, by name."""
         return {r.name: r for r in self.relations if isinstance(r, ProductLimit) and r.name}
 
     def column(self, boxes: Boxes, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """Both ends of a coordinate."""
+        """Return lower and upper ends of a coordinate in each box."""
         return boxes.low[:, self.at[name]], boxes.high[:, self.at[name]]
 
     def columns(self, table: np.ndarray) -> dict[str, np.ndarray]:
-        """A table (row, coordinate) as floating columns by name: views, so that they follow it."""
+        """Return a table (row, coordinate) as columns by name. They are views, so writing to them changes the table."""
         return {name: table[:, column] for name, column in self.at.items()}
 
-    # Boxes.
-
     def initial_boxes(self) -> Boxes:
-        """Boxes that together hold all valid points: one for each choice of the roots."""
+        """Return boxes that together contain all valid points: one for each combination of values of the root coordinates."""
         choices = [
             [(value, value) for value in self.values_of(each)] if each.role is Role.root else [each.ends]
             for each in self.coordinates
@@ -186,25 +197,26 @@ class System:
         corners = np.asarray(list(itertools.product(*choices)), np.int64).reshape(-1, len(self.names), 2)
         low, high = corners[:, :, 0].copy(), corners[:, :, 1].copy()
         fits, columns = np.ones(len(low), bool), self.columns(low.astype(float))
-        for relation in self.relations:  # of roots alone: bounds of the others cannot tell
+        for relation in self.relations:  # only relations between roots are decided at this stage
             if all(self.by_name[name].role is Role.root for name in relation.needs):
                 fits &= relation.holds(columns)
         return self.propagate(Boxes(low[fits], high[fits]))[0]
 
     @staticmethod
     def values_of(each: Integer) -> Sequence[int]:
-        """All values that a coordinate may have by itself."""
+        """Return all values that a coordinate may have on its own."""
         return each.values if each.values is not None else range(each.lower, each.upper + 1)
 
     @cached_property
     def _free(self) -> list[str]:
-        """Coordinates but the roots, which are points from the start."""
+        """Names of all coordinates except the roots, which are points from the start."""
         return [each.name for each in self.coordinates if each.role is not Role.root]
 
     @cached_property
     def stepped(self) -> dict[str, list[tuple[Divides, ConditionalRelation | None]]]:
-        """What divides a product with a coordinate, which moves in steps for it, and from where on it does, None where always;
-        roots are points from the start.
+        """Divisibility relations that restrict a coordinate to multiples of a step, by coordinate.
+
+        Each has the condition under which it applies, None if always. Roots are left out: they are points from the start.
         """
         always = [(each, None) for each in self.relations if isinstance(each, Divides)]
         later = [
@@ -218,17 +230,20 @@ class System:
 
     @cached_property
     def divided(self) -> dict[str, list[Divides]]:
-        """Of these, what divides always."""
+        """Those relations of `stepped` that always apply, by coordinate."""
         always = {name: [each for each, when in pairs if when is None] for name, pairs in self.stepped.items()}
         return {name: relations for name, relations in always.items() if relations}
 
     @cached_property
     def _shared(self) -> list[Divides]:
-        """What has a divisor that others have too."""
+        """Divisibility relations whose divisor also occurs in another relation."""
         return [each for each in self.relations if isinstance(each, Divides) and each.shared]
 
     def propagate(self, boxes: Boxes) -> tuple[Boxes, np.ndarray]:
-        """Boxes without corners in which nothing is valid; empty ones left out. And the numbers of those that are left."""
+        """Tighten boxes by bound propagation: corners without valid points are cut off, and empty boxes are removed.
+
+        **Returns:** the tightened boxes, and the index of each in `boxes`.
+        """
         low, high = boxes.low.astype(float), boxes.high.astype(float)
         lows, highs = self.columns(low), self.columns(high)
         pairs = [(name, relation) for relation in self.relations for name in relation.names if name in self._free]
@@ -255,14 +270,14 @@ class System:
 
     @staticmethod
     def _to_values(each: Integer, low: np.ndarray, high: np.ndarray) -> None:
-        """Move both ends to values that the coordinate may have; past each other where there is none."""
+        """Move both ends to allowed values of the coordinate; they cross if no value is left."""
         values = np.asarray([*(each.values or ()), LARGEST], float)
         low[:] = values[np.searchsorted(values[:-1], low - SLIP * low)]
         below = np.searchsorted(values[:-1], high + SLIP * high, side="right")
         high[:] = np.where(below > 0, values[below - 1], 0.0)
 
     def bounds(self, name: str, low: Columns, high: Columns) -> tuple[Any, Any]:
-        """Least and most that the relations leave a coordinate where it and all others lie between `low` and `high`."""
+        """Return the range that the relations leave to a coordinate if it and all others are between `low` and `high`."""
         least, most = low[name], high[name]
         for relation in self.relations:
             if name in relation.names:
@@ -271,7 +286,7 @@ class System:
         return least, most
 
     def steps(self, name: str, low: Columns, high: Columns) -> np.ndarray:
-        """What a coordinate is a multiple of, where all that decides it is a point; else 1."""
+        """Return the step of which a coordinate is a multiple, if all coordinates that determine it are points; else 1."""
         step = np.ones(np.shape(low[name]), np.int64)
         for divides, when in self.stepped.get(name, ()):
             known: Any = True if when is None else when.in_force(low)
@@ -282,7 +297,7 @@ class System:
         return step
 
     def valid(self, points: np.ndarray) -> np.ndarray:
-        """Which points (point, coordinate) all relations hold at."""
+        """Return which points (point, coordinate) satisfy all relations."""
         columns = self.columns(np.asarray(points, float).reshape(-1, len(self.names)))
         fits = np.ones(len(points), bool)
         for each in self.coordinates:
@@ -296,9 +311,13 @@ class System:
         return fits
 
     def split(self, boxes: Boxes, columns: np.ndarray, parts: int = 2) -> tuple[Boxes, np.ndarray]:
-        """Parts of each box along a coordinate, of equal ratio and at least one value each; and the number of each one's box.
+        """Split each box along a coordinate into parts of equal ratio, with at least one value each.
 
-        Two parts meet at a kink where the box holds one: that next to the middle.
+        If two parts are requested and the box contains kinks, the parts meet at the kink nearest to the middle.
+
+        **Arguments:** `columns`: (box,) the coordinate to split, as a column; `parts`: number of parts.
+
+        **Returns:** the parts, tightened by propagation, and the index of the box that each comes from.
         """
         rows = np.arange(len(boxes))
         low, high = boxes.low[rows, columns], boxes.high[rows, columns]
@@ -313,12 +332,12 @@ class System:
             piece = Boxes(boxes.low.copy(), boxes.high.copy())
             piece.low[rows, columns], piece.high[rows, columns] = first, last
             pieces.append(piece)
-            first = last + 1  # beyond the end where nothing is left: an empty box, which is left out
+            first = last + 1  # past the end if nothing is left: an empty box, which propagation removes
         tight, left = self.propagate(joined_boxes(pieces))
         return tight, left % len(boxes)
 
     def _kinks(self, boxes: Boxes, columns: np.ndarray, middle: np.ndarray) -> np.ndarray:
-        """The last value below the kink next to the middle of a coordinate in each box (box,); 0 where there is none."""
+        """Return the last value below the kink nearest to the middle of a coordinate in each box (box,); 0 if there is none."""
         found, nearest = np.zeros(len(boxes), np.int64), np.full(len(boxes), np.inf)
         lows, rows = self.columns(boxes.low.astype(float)), np.arange(len(boxes))
         low, high = boxes.low[rows, columns], boxes.high[rows, columns]
@@ -329,10 +348,8 @@ class System:
             found, nearest = np.where(here, last, found).astype(np.int64), np.where(here, away, nearest)
         return found
 
-    # Points.
-
     def quantities_at(self, columns: Columns) -> dict[str, Any]:
-        """Coordinates, named products and look-ups at columns of coordinates."""
+        """Return coordinates, named products and look-ups, as columns, from columns of coordinates."""
         values: dict[str, Any] = {name: columns[name] for name in self.names}
         values |= {name: each.value(columns) for name, each in self.quantities.items()}
         for lookup in self.lookups:
@@ -340,19 +357,19 @@ class System:
         return values
 
     def design(self, point: np.ndarray) -> dict[str, float]:
-        """What a point comes to: its coordinates, named products and look-ups."""
+        """Return the values of a point by name: its coordinates, named products and look-ups."""
         columns = {name: float(point[column]) for name, column in self.at.items()}
         return {name: float(value) for name, value in self.quantities_at(columns).items()}
 
     def without_pieces(self) -> System:
-        """The integers alone."""
+        """Return the system without the coordinates of segmented continuous variables."""
         pieces = {each.name for each in self.pieces}
         return replace(self, coordinates=tuple(each for each in self.coordinates if each.name not in pieces), pieces=())
 
     def coordinates_at(self, values: Columns) -> dict[str, Any]:
-        """Columns of coordinates from columns of whatever names them: themselves, or the products that they follow from.
+        """Return columns of coordinates from columns of coordinates or of the named products that determine them.
 
-        A product that has no column is at its lower limit: a machine's own, where a question does not vary it.
+        A product without a column is at its lower limit: the machine's own value, if the question does not vary it.
         """
         columns: dict[str, Any] = {}
         followed = {each.follows: each for each in self.quantities.values()}
@@ -371,6 +388,6 @@ class System:
         return columns
 
     def point(self, values: Mapping[str, float]) -> np.ndarray:
-        """The point of a design, given by the names that `design` has."""
+        """Return the point of a design, given by the names that `design` uses."""
         columns = self.coordinates_at(values)
         return np.array([round(float(columns[name])) for name in self.names], np.int64)
