@@ -1,1 +1,1 @@
-"""The best parallel plan of a given cluster, by exhaustive evaluation."""
+"""Best parallel plan of a given cluster, by exhaustive evaluation."""

@@ -1,4 +1,4 @@
-"""The best integer plan of a fixed cluster, by evaluating every valid one of a stated lattice."""
+"""Best integer plan of a fixed cluster, by evaluation of every valid plan of a stated lattice."""
 
 import math
 from collections.abc import Callable, Collection, Mapping
@@ -47,11 +47,11 @@ ALTERNATIVES = 5
 MEANS = ("time_to_first_token_s", "time_per_output_token_s")
 
 LIMITS = (*MEANS, *(f"{name[:-2]}_{level}_s" for name in MEANS for level in ("p95", "p99")))
-"""Metrics of a service that a search may keep below a limit."""
+"""Latency metrics of a service on which a search accepts upper limits."""
 
-_MULTIPLES = [factor * 2**power for power in range(12) for factor in (2, 3)]  # of the chips, for a plan that fits
+_MULTIPLES = [factor * 2**power for power in range(12) for factor in (2, 3)]  # of chips, for `fitting_chips`
 
-_SAME = 1.0 + 1e-9  # a limit that is met to rounding is met
+_SAME = 1.0 + 1e-9  # tolerance for rounding at a limit
 
 
 def best_plan(
@@ -66,23 +66,35 @@ def best_plan(
     layouts: Collection[str] | None = None,
     batch: int | None = None,
 ) -> PlanSearch:
-    """The best integer plan of a fixed cluster: exhaustive over a lattice, by the exact model in float64.
+    """Find the best integer plan of a fixed cluster, exhaustively over a lattice, with the exact model in float64.
 
-    Every plan's memory first, then the objective of those that fit; ties go to the faster plan, then to the plainer one.
-    Two groups of chips: for each split of the chips, plans of a group are left out that another one on as many chips is at
-    least as good as in all that the objective and the limits see of them; of the others all pairs are evaluated. Where percentiles
-    are limited only plans are left out that miss a limit by themselves.
+    The memory of every plan is evaluated first, then the objective of those that fit. Ties go to the faster plan, then to
+    the one with fewer special settings.
 
-    **Arguments:** `objective`: a metric, the lower the better (step time for training, cost a token for a service);
-    `alternatives`: how many other degrees or schedules to keep, each with its best recomputation and sharding, or batch;
-    `common`: what all plans of a training run have alike, by name (`optimizer_offloaded`, `local_steps`, ...); of a service
-    `limits`: the most that metrics of `LIMITS` may be, `disaggregate`: two groups of chips, one for prompts, `layouts` that
-    plans may have (`hwopt.design.serving_layouts.LAYOUTS`; by default those of the software), and a `batch`: the sequences, or
-    prompts, that all replicas and stages together hold at a time (by default any). A `ClusterPair` has two groups.
+    With disaggregated prefill and decode, every split of the chips between two groups is searched. Plans of a group that
+    are dominated are left out: another plan on as many chips is at least as good in every respect that objective and
+    limits depend on. All pairs of the other plans are evaluated. If percentiles are limited, only plans that miss a limit
+    by themselves are left out.
 
-    **Returns:** a `PlanSearch`. Where no plan fits or satisfies the limits, `best` is the one that comes closest.
+    **Arguments:**
 
-    **Raises:** `UserError` for an unknown metric or name, for one that the workload does not have, and where no plan is valid.
+    - `workload`, `cluster`: training run or service, and hardware. A `ClusterPair` has two groups, for prefill and
+      decode.
+    - `objective`: metric to minimize; by default step time for training and cost per token for a service.
+    - `alternatives`: number of further plans to return. They differ in degrees or schedule; each has its best
+      recomputation and sharding, or batch size.
+    - `common`: settings that all plans of a training run share, by name (`optimizer_offloaded`, `local_steps`, ...).
+    - `limits`: for a service, upper limits on metrics of `LIMITS`.
+    - `disaggregate`: for a service, two groups of chips, one of them for prefill.
+    - `layouts`: for a service, layouts that plans may use (`hwopt.design.serving_layouts.LAYOUTS`); by default those of
+      the software stack.
+    - `batch`: for a service, sequences (or prompts) that all replicas and stages together process at a time; any by
+      default.
+
+    **Returns:** a `PlanSearch`. If no plan fits or satisfies the limits, `best` is the one that comes closest.
+
+    **Raises:** `UserError` for an unknown metric or name, for one that the workload does not have, and if no plan is
+    valid.
     """
     check_kinds("best_plan", {"workload": workload, "cluster": cluster}, _KINDS)
     if alternatives < 0:
@@ -157,7 +169,7 @@ def _mode(service: Service) -> str:
 
 
 def _check_pairs(service: Service, goal: Metric) -> None:
-    """Refuses what pairs of plans cannot be searched for."""
+    """Raise `UserError` if an objective or a service mode does not allow a search over pairs of plans."""
     if goal.name not in MONOTONE:
         raise UserError(f"'{goal.name}' is no objective of two groups of chips: {suggest(goal.name, MONOTONE)}")
     if (mode := _mode(service)) != "serve":
@@ -170,9 +182,9 @@ def _between_requests(report: Any) -> Array:
 
 @dataclass(frozen=True)
 class _Ranking:
-    """Plans by objective and by how they satisfy the limits.
+    """Ranking of plans by objective and by how well they satisfy the limits.
 
-    **Arguments:** `pace` of a report, by which ties are broken: the less the better.
+    **Arguments:** `pace`: function of a report that breaks ties; smaller is better.
     """
 
     goal: Metric
@@ -183,7 +195,7 @@ class _Ranking:
     limits: Mapping[str, float] = field(default_factory=dict)
 
     def search_all(self, alternatives: int, scope: str) -> PlanSearch:
-        """The best of all plans."""
+        """Find the best of all plans."""
         with jax.enable_x64(True):
             fits, margin = in_blocks(
                 memory_margins, self.plans, np.arange(self.plans.count), self.workload, self.cluster
@@ -191,17 +203,21 @@ class _Ranking:
             return self.search(np.flatnonzero(fits > 0), int(np.argmax(margin)), alternatives, self.plans.count, scope)
 
     def search(self, fitting: np.ndarray, closest: int, alternatives: int, examined: int, scope: str) -> PlanSearch:
-        """The best of the plans that fit, or the `closest` where none does."""
+        """Find the best of the plans that fit in memory; if none does, return the plan `closest` to fitting."""
         return self.found(self.ordered(fitting), closest, alternatives, examined, scope)
 
     def ordered(self, fitting: np.ndarray) -> tuple[np.ndarray, int]:
-        """Plans by index, the best that satisfy the limits first, then those closest to holding them; how many hold them."""
+        """Return plan indices in order of preference, and the number of plans that satisfy the limits.
+
+        Plans that satisfy the limits come first, ordered by objective. The others follow, ordered by how far they miss a
+        limit.
+        """
         if not len(fitting):
             return fitting, 0
         value, pace, fits, worst = in_blocks(self._evaluate, self.plans, fitting, self.workload, self.cluster)
         holds = (fits > 0) & (worst <= _SAME)
         best = np.lexsort((fitting, without_rounding(pace), without_rounding(value), ~holds))
-        # Those that fit and miss a limit are closer than those that do not fit.
+        # Plans that fit but miss a limit rank before those that do not fit.
         closest = np.lexsort((value, without_rounding(worst), fits <= 0, holds))
         holding = int(np.count_nonzero(holds))
         return fitting[np.concatenate([best[:holding], closest[: len(fitting) - holding]])], holding
@@ -209,7 +225,11 @@ class _Ranking:
     def found(
         self, ordered: tuple[np.ndarray, int], closest: int, alternatives: int, examined: int, scope: str
     ) -> PlanSearch:
-        """What a search answers. **Arguments:** of `ordered`; the plan `closest` to fitting where none fits."""
+        """Return the result of a search.
+
+        **Arguments:** `ordered`: result of the method `ordered`; `closest`: index of the plan closest to fitting, if none
+        fits.
+        """
         order, holding = ordered
         wanted = min(1 + alternatives, self.plans.block)
         nearest = order[:1] if len(order) else np.asarray([closest])
@@ -219,12 +239,12 @@ class _Ranking:
         return PlanSearch(self.goal, best, others, examined, holding, scope, bound, self.limits, missed)
 
     def missed(self, report: Any) -> dict[str, float]:
-        """Limits that a plan which fits misses, by a fraction of each."""
+        """Return the limits that a fitting plan misses, with the excess as a fraction of each limit."""
         over = {name: float(getattr(report, name)) / limit - 1.0 for name, limit in self.limits.items()}
         return {name: each for name, each in over.items() if each > _SAME - 1.0 and bool(report.feasible)}
 
     def candidates(self, rows: np.ndarray) -> list[PlanCandidate]:
-        """Plans by index as they are shown: without what is that of plain plans."""
+        """Return plans by index with their reports, without layouts that equal the default."""
         found = candidates(self.goal, self.plans, rows, self.workload, self.cluster)
         if not isinstance(self.workload, Service):
             return found
@@ -247,7 +267,7 @@ def _best_pair(
 def _pairs(
     service: Service, cluster: AnyCluster, goal: Metric, limits: Mapping[str, float], alternatives: int
 ) -> tuple[PlanSearch, list[PrefillDecodeSplit]]:
-    """The best pair of plans of two groups, and the best of each split of the chips, best split first."""
+    """Return the best pair of prefill and decode plans, and the best pair of each split of the chips, best split first."""
     prefill, decode = PairGroup(service, cluster, prefills=True), PairGroup(service, cluster, prefills=False)
     examined = int(np.dot(np.bincount(prefill.split), np.bincount(decode.split)))
 
@@ -266,7 +286,7 @@ def _pairs(
         return ranking.found(ordered, 0, alternatives, examined, words), splits
 
     closest = None
-    # Without those that miss a limit by themselves; where that leaves none that satisfies all limits, with them.
+    # Plans that miss a limit by themselves are left out first. If no pair then satisfies all limits, they are included.
     for within in [True, False] if limits else [False]:
         all_ = within and percentiles
         if all_:
@@ -281,7 +301,7 @@ def _pairs(
 
 
 class SplitOption(NamedTuple):
-    """A machine, and whether prompts have chips of their own there."""
+    """Machine to evaluate, and whether prefill has chips of its own there (disaggregated)."""
 
     machine: AnyCluster
     apart: bool
@@ -294,14 +314,15 @@ def every_split(
     alternatives: int = ALTERNATIVES,
     limits: Mapping[str, float] | None = None,
 ) -> tuple[PlanSearch, list[PrefillDecodeSplit]]:
-    """Prefill and decode on the same chips, and every split of the chips between them, each with its best plan.
+    """Compare colocated prefill and decode with every split of the chips between them, each with its best plan.
 
-    **Arguments:** as of `best_plan`; of two kinds of chips both phases on each kind alone, and every split between them.
+    **Arguments:** see `best_plan`. With two chip types, both phases on each type alone are compared with every split
+    between the types.
 
-    **Returns:** the search of the better of both ways, and the splits, the best first: those that satisfy the limits, then others;
-    chips for which no pair fits, or holds a limit by itself, are left out.
+    **Returns:** the search result of the better of both ways; and all splits, best first. Those that satisfy the limits
+    come before the others. Splits are left out if no pair of plans fits or satisfies a limit by itself.
 
-    **Raises:** `UserError` as `best_plan`.
+    **Raises:** `UserError`, as `best_plan`.
     """
     check_kinds("every_split", {"workload": service, "cluster": cluster}, {**_KINDS, "workload": (Service,)})
     kinds = dict(zip(("decode", "prefill"), cluster.groups, strict=False)) if len(cluster.groups) > 1 else {"": cluster}
@@ -318,7 +339,10 @@ def ranked_splits(
     alternatives: int = ALTERNATIVES,
     limits: Mapping[str, float] | None = None,
 ) -> tuple[PlanSearch, list[PrefillDecodeSplit]]:
-    """The same over several machines, by name. **Arguments:** `ways`, the first of which has prompts beside answers."""
+    """Compare colocated and disaggregated serving, as `every_split` does, over several named machines.
+
+    **Arguments:** `ways`: machines by name; in the first, prefill and decode are colocated.
+    """
     if not isinstance(service, Service):
         raise UserError("every_split: only a service has prompts and answers to split, not a training run")
     goal = metric_of(objective or "cost_per_token_usd", service)
@@ -340,15 +364,17 @@ def ranked_splits(
 
 
 def fitting_chips(workload: TrainingRun | Service, cluster_of: Callable[[int], Cluster], chips: int) -> int | None:
-    """The smallest multiple of a number of chips, by 2, 3, 4, 6, 8, 12, ..., on which some plan fits.
+    """Return the smallest multiple of a number of chips, by 2, 3, 4, 6, 8, 12, ..., on which some plan fits in memory.
 
-    **Arguments:** `cluster_of` a number of chips. **Returns:** chips, or None where no multiple that was tried will do.
+    **Arguments:** `cluster_of`: function from a number of chips to a cluster.
+
+    **Returns:** the number of chips; None if no tested multiple is sufficient.
     """
     for multiple in _MULTIPLES:
         try:
             cluster = cluster_of(multiple * chips)
             plans = _plans(workload, cluster)
-        except UserError:  # nothing divides
+        except UserError:  # nothing divides evenly
             continue
         with jax.enable_x64(True):
             if in_blocks(memory_margins, plans, np.arange(plans.count), workload, cluster)[0].any():
@@ -358,7 +384,7 @@ def fitting_chips(workload: TrainingRun | Service, cluster_of: Callable[[int], C
 
 @singledispatch
 def _plans(workload: Any, cluster: Cluster) -> PlanTable:
-    """Every valid plan of a workload on a cluster."""
+    """Return every valid plan of a workload on a cluster."""
     raise TypeError(f"no plans of {type(workload).__name__}")
 
 

@@ -1,4 +1,4 @@
-"""Plans of a fixed cluster as columns: evaluated in blocks, ranked, and what an answer holds."""
+"""Tables of plans of a fixed cluster: evaluation in blocks, ranking, and search results."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,24 +15,28 @@ from hwopt.model.estimate import estimate
 from hwopt.trace.cache import TracedFunction, cached_trace
 
 MOST_PLANS = 20_000_000
-"""Plans that are enumerated at most: 2 GB of memory, half a minute."""
+"""Maximum number of plans that are enumerated: 2 GB of memory, half a minute."""
 
 BLOCK = 4096
-"""Plans evaluated at a time."""
+"""Number of plans evaluated at a time."""
 
 REMEMBERED = 8
-"""Clusters whose model is remembered."""
+"""Number of clusters whose traced model is cached."""
 
-_BITS = 40  # objectives equal to so many bits are one: the rest is rounding
+_BITS = 40  # objectives that agree to this number of bits are equal; the rest is rounding
 
 
 @dataclass(frozen=True)
 class PlanTable:
-    """Plans as columns of integers; the plainest of those that differ in sharding alone comes first.
+    """Plans as columns of integers. Of plans that differ only in sharding, the least sharded comes first.
 
-    **Arguments:** `columns` by name; `keys` of columns: those in which two plans differ that are other plans, not the same with
-    another sharding or batch; `build` makes plans, shape (plan,) a leaf, of columns; `block`: how many are evaluated at a time,
-    few enough that what is computed on the way stays in the cache.
+    **Arguments:**
+
+    - `columns`: by name.
+    - `keys`: function that returns the columns that distinguish plans. Plans that agree in them differ only in sharding
+      or batch.
+    - `build`: function from columns to plans, shape (plan,) per leaf.
+    - `block`: number of plans evaluated at a time, small enough for intermediate results to stay in the CPU cache.
     """
 
     columns: Mapping[str, np.ndarray]
@@ -45,18 +49,23 @@ class PlanTable:
 
     @property
     def count(self) -> int:
-        """How many plans there are."""
+        """Number of plans."""
         return len(next(iter(self.columns.values())))
 
     def _rows(self, index: np.ndarray) -> dict[str, np.ndarray]:
         return {name: column[index] for name, column in self.columns.items()}
 
     def at(self, index: np.ndarray) -> Any:
-        """Plans by index."""
+        """Return plans by index."""
         return self.build(self._rows(index))
 
     def distinct(self, ranked: np.ndarray, wanted: int) -> np.ndarray:
-        """The first `wanted` that differ in some key, of plans by index, best first. **Returns:** indices."""
+        """Return the first `wanted` plans that differ in some key.
+
+        **Arguments:** `ranked`: plan indices, best first.
+
+        **Returns:** their indices.
+        """
         chosen = ranked[:0]
         for first in range(0, len(ranked), self.block):
             some = np.concatenate([chosen, ranked[first : first + self.block]])
@@ -68,26 +77,26 @@ class PlanTable:
 
 
 class PlanCandidate(NamedTuple):
-    """A plan and what the exact model says about it."""
+    """Plan with its report from the exact model."""
 
-    plan: Any  # of the workload's kind
+    plan: Any  # of the workload's type
     report: Any
     objective: float
 
 
 @dataclass(frozen=True)
 class PlanSearch:
-    """The best plan of a cluster over a lattice. Where none fits, `best` is the one closest to fitting."""
+    """Result of a plan search over a lattice. If no plan fits, `best` is the one closest to fitting."""
 
     objective: Metric
     best: PlanCandidate
-    alternatives: list[PlanCandidate]  # the next best that fit, other degrees each
-    examined: int  # plans of the lattice
+    alternatives: list[PlanCandidate]  # the next best that fit, each with other degrees
+    examined: int  # number of plans of the lattice
     fitting: int
     scope: str
-    lower_bound: float | None  # of the objective over the lattice: no plan of it is better than the best one
-    limits: Mapping[str, float] = field(default_factory=dict)  # metrics of a service that may not be more
-    missed: Mapping[str, float] = field(default_factory=dict)  # limits that the best plan misses, by a fraction of each
+    lower_bound: float | None  # of the objective over the lattice: no plan is better than the best one
+    limits: Mapping[str, float] = field(default_factory=dict)  # upper limits on metrics of a service
+    missed: Mapping[str, float] = field(default_factory=dict)  # limits that the best plan misses: relative excess
 
     @property
     def feasible(self) -> bool:
@@ -96,7 +105,10 @@ class PlanSearch:
 
     @property
     def gap(self) -> float | None:
-        """Best objective less the lower bound, over the bound: 0 by exhaustion; None where no plan fits."""
+        """Optimality gap: best objective minus lower bound, relative to the bound.
+
+        It is 0 after an exhaustive search, and None if no plan fits.
+        """
         if self.lower_bound is None or self.best.objective == self.lower_bound:
             return None if self.lower_bound is None else 0.0
         return self.best.objective / self.lower_bound - 1.0
@@ -104,31 +116,31 @@ class PlanSearch:
 
 @dataclass(frozen=True)
 class PrefillDecodeSplit:
-    """The best plan of a way to share the chips between prompts and answers."""
+    """Best plan of one way to share the chips between prefill and decode."""
 
     best: PlanCandidate
     fits: bool
-    missed: Mapping[str, float]  # limits that it misses, by a fraction of each
-    way: str = ""  # by the name of its machine, where there are several
+    missed: Mapping[str, float]  # limits that it misses, with the excess as a fraction
+    way: str = ""  # name of its machine, if there are several
 
     @property
     def feasible(self) -> bool:
-        """Whether it fits and satisfies the limits."""
+        """Whether the plan fits in memory and satisfies the limits."""
         return self.fits and not self.missed
 
     @property
     def rank(self) -> tuple[bool, float, float]:
-        """The less the better: what fits, what misses limits by less, what is better by the objective."""
+        """Sort key, smaller is better: whether it fits, then by how much it misses limits, then the objective."""
         return not self.fits, max(self.missed.values(), default=0.0), self.best.objective
 
 
 def reports(workload: Any, cluster: AnyCluster, plans: Any) -> Any:
-    """Reports of plans, whole, in NumPy: leaves (plan, ...)."""
+    """Return complete reports of plans as NumPy arrays: leaves (plan, ...)."""
     return _modelled(workload, cluster, plans, _whole)
 
 
 def memory_margins(workload: Any, cluster: AnyCluster, plans: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Feasibility of plans and margins of memory, the pool's too, without all else of the model, step time above all."""
+    """Return feasibility and memory margins of plans, including the memory pool, without evaluating the rest of the model."""
     return _modelled(workload, cluster, plans, _room)
 
 
@@ -142,7 +154,7 @@ def _room(report: Any) -> Any:
 
 
 def _modelled(workload: Any, cluster: AnyCluster, plans: Any, part: Callable[[Any], Any]) -> Any:
-    """A part of the reports of plans of one cluster."""
+    """Return a part of the reports of plans of one cluster."""
     known = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves((workload, cluster))]
     columns = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(plans)]
     shapes = (*(leaf.shape for leaf in known), *[()] * len(columns))
@@ -153,13 +165,13 @@ def _modelled(workload: Any, cluster: AnyCluster, plans: Any, part: Callable[[An
 
 @lru_cache(maxsize=REMEMBERED)
 def _of_cluster(tree: Any, shapes: tuple, numbers: bytes, part: Callable[[Any], Any]) -> TracedFunction:
-    """The model of plans of one cluster: what no plan changes is worked out."""
+    """Return the traced model of one cluster's plans, with everything that does not depend on the plan precomputed."""
     return traced_model(tree, shapes).only(part).known(np.frombuffer(numbers).tolist())
 
 
 @lru_cache(maxsize=REMEMBERED)
 def traced_model(tree: Any, shapes: tuple) -> TracedFunction:
-    """The model of inputs of one form, of the last few of this process."""
+    """Return the model traced for inputs of given tree and shapes; the process keeps the last few."""
     return cached_trace(
         estimate, *jax.tree.unflatten(tree, [jax.ShapeDtypeStruct(each, np.float64) for each in shapes])
     )
@@ -168,9 +180,9 @@ def traced_model(tree: Any, shapes: tuple) -> TracedFunction:
 def in_blocks(
     function: Callable, plans: PlanTable, index: np.ndarray, workload: Any, cluster: AnyCluster
 ) -> list[np.ndarray]:
-    """A function's answers for plans by index, each of shape (plan,).
+    """Apply a function to plans by index, block by block, and return its results, shape (plan,) each.
 
-    **Arguments:** `function` of (workload, cluster, plans); `index` of one plan or more.
+    **Arguments:** `function`: of (workload, cluster, plans); `index`: at least one plan.
     """
     parts = []
     for first in range(0, len(index), plans.block):
@@ -182,7 +194,7 @@ def in_blocks(
 def candidates(
     goal: Metric, plans: PlanTable, index: np.ndarray, workload: Any, cluster: AnyCluster
 ) -> list[PlanCandidate]:
-    """Plans by index with their whole reports, as NumPy; no more than a block."""
+    """Return plans by index with their complete reports, as NumPy; at most one block."""
     some = plans.at(index)
     whole = reports(workload, cluster, some)
     each = [jax.tree.map(lambda leaf, place=place: leaf[place], (some, whole)) for place in range(len(index))]
@@ -190,6 +202,6 @@ def candidates(
 
 
 def without_rounding(values: np.ndarray) -> np.ndarray:
-    """Values without the bits that rounding orders."""
+    """Return values rounded to `_BITS` bits, so that rounding errors do not decide their order."""
     mantissa, exponent = np.frexp(values)
     return np.ldexp(np.round(np.ldexp(mantissa, _BITS)), exponent - _BITS)

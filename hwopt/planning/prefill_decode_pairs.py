@@ -1,7 +1,8 @@
-"""Plans of two groups of chips that can be part of a best pair: those that no other plan on as many chips is as good as.
+"""Pairs of prefill and decode plans for disaggregated serving, reduced to those that can be part of a best pair.
 
-Which plan is better for percentiles no few measures of a group tell: where these are limited, all pairs are taken of plans that
-answer the requests and satisfy the limits by themselves.
+A plan of one group is left out if another plan on as many chips dominates it. No small set of measures of a group
+determines latency percentiles. If percentiles are limited, all pairs are kept whose plans sustain the requests and
+satisfy the limits by themselves.
 """
 
 import dataclasses
@@ -24,7 +25,7 @@ from hwopt.planning.serving_plans import degree_words, serving_plans
 from hwopt.workload.service import Service
 
 SPLITS = 64
-"""Parts of a cluster of which two groups get integers; all its chips, where there are fewer."""
+"""Maximum number of parts into which the chips are divided; each group gets a whole number of parts."""
 
 _DEGREES = ("tp", "pp", "ep", "expert_tp")
 
@@ -34,29 +35,40 @@ _PERCENTILES = {
     True: tuple(f"time_to_first_token_{level}_s" for level in ("p95", "p99")),
     False: tuple(f"time_per_output_token_{level}_s" for level in ("p95", "p99")),
 }
-"""By whether a group has the prompts: percentiles that a pair's are no less than, at the same requests a second."""
+"""Latency percentiles of a prefill group (True) and of a decode group (False).
+
+Those of a pair are at least as large, at the same request rate.
+"""
 
 MOST_PAIRS = 2_000_000
-"""Pairs that are evaluated at most where percentiles are limited: two minutes."""
+"""Maximum number of pairs that are evaluated if percentiles are limited: two minutes."""
 
 _LEEWAY = 1.01
-"""On a group's own percentiles: alone it makes the first token, too, which of two groups the other one makes."""
+"""Tolerance factor on a group's own percentiles.
+
+Evaluated alone, a decode group also produces the first token, which the prefill group produces in a pair.
+"""
 
 _RATES = ("cost_per_token_usd", "energy_per_token_j", "carbon_per_token_kg")
 _SEES_FIRST = (_FIRST, "request_time_s")
 _SEES_OUTPUT = (_OUTPUT, "step_time_s", "request_time_s")
 MONOTONE = tuple(dict.fromkeys((*_RATES, *_SEES_FIRST, *_SEES_OUTPUT)))
-"""Metrics of a pair that get no worse where a group needs less time and energy for a request, and stops in smaller parts; with
-others, such as mean power, the search could not leave plans out."""
+"""Metrics of a pair that never get worse if a group needs less time and energy per request, and fails in smaller units.
+
+With other metrics, such as mean power, plans could not be left out.
+"""
 
 
 RATES = ("request_interval_s", "active_j", "first_token_s", "pass_interval_s", "output_token_s")
-"""Between two requests; of a request, above what chips draw idle; of a prompt at once; between two passes of a replica, on which
-the queue waits; between two tokens."""
+"""Measures of a group that a pair depends on.
+
+They are the time between two requests; the energy per request above idle power; the time to the first token of a prompt;
+the time between two passes of a replica, which determines queueing; and the time between two output tokens.
+"""
 
 
 def _measures(service: Service, cluster: Cluster, plans: Plan) -> tuple[Array, ...]:
-    """`RATES` of plans of one phase, and `_PERCENTILES`."""
+    """Return `RATES` and `_PERCENTILES` of plans of one phase."""
     report = reports(service, cluster, plans)
     between = 1.0 / report.capacity_requests_per_s
     idle_w = cluster.chips * report.pue * power.idle_it_w(cluster, operating_point(cluster.chip, cluster.cooling))
@@ -67,7 +79,10 @@ def _measures(service: Service, cluster: Cluster, plans: Plan) -> tuple[Array, .
 
 
 def pair_table(prefill: PlanTable, decode: PlanTable, rows: np.ndarray) -> PlanTable:
-    """Pairs of plans of two groups of chips, one a column of `rows` (group, pair); keys are the degrees of each group."""
+    """Return pairs of plans of two groups as a table. Two pairs count as different if the degrees of a group differ.
+
+    **Arguments:** `prefill`, `decode`: plans of the groups; `rows`: indices of the plans (group, pair).
+    """
     tables = {"prefill": prefill, "decode": decode}
     return PlanTable(
         dict(zip(tables, rows, strict=True)),
@@ -77,7 +92,7 @@ def pair_table(prefill: PlanTable, decode: PlanTable, rows: np.ndarray) -> PlanT
 
 
 def chip_splits(chips: int) -> list[int]:
-    """Chips for prompts: integers of parts of the cluster, and at least one part for each group.
+    """Return the numbers of prefill chips to try: whole parts of the cluster, with at least one part for each group.
 
     **Raises:** `UserError` for a single chip.
     """
@@ -88,7 +103,11 @@ def chip_splits(chips: int) -> list[int]:
 
 
 def pair_scope(service: Service, cluster: AnyCluster, pairs: int, evaluated: int, all_: bool = False) -> str:
-    """Which pairs of plans the search covers, in a sentence. **Arguments:** `all_`: whether they are of `pairs_within_limits`."""
+    """Return a sentence that describes the pairs covered by the search.
+
+    **Arguments:** `pairs`: number of all pairs; `evaluated`: number of evaluated pairs; `all_`: whether they are those of
+    `pairs_within_limits`.
+    """
     left_out = "does not fit, or misses the requests or a limit by itself" if all_ else (
         "is no better in anything that counts than another plan on as many chips"
     )  # fmt: skip
@@ -108,16 +127,20 @@ def pair_scope(service: Service, cluster: AnyCluster, pairs: int, evaluated: int
 
 
 class PairGroup:
-    """The plans of one of two groups, for every split of the chips. **Arguments:** the `machine` of both."""
+    """Plans of one of two groups, for every split of the chips.
+
+    **Arguments:** `service`: the workload; `machine`: hardware of both groups; `prefills`: whether this is the prefill
+    group.
+    """
 
     def __init__(self, service: Service, machine: AnyCluster, prefills: bool) -> None:
-        cluster = machine.groups[-1 if prefills else 0]  # that says the chips of both groups, too
+        cluster = machine.groups[-1 if prefills else 0]  # its number of chips is that of both groups together
         one, zero = np.ones_like(service.load), np.zeros_like(service.load)
         phases = {"prefills": one if prefills else zero, "decodes": zero if prefills else one}
         self.own, self.cluster, self.prefills = dataclasses.replace(service, **phases), cluster, prefills
         total = count_of(cluster.chips)
         parts = [serving_plans(self.own, cluster, n if prefills else total - n) for n in chip_splits(total)]
-        widest = max(parts, key=lambda part: len(part.columns))  # few chips have fewer layouts
+        widest = max(parts, key=lambda part: len(part.columns))  # few chips allow fewer layouts
         whole = lambda part, name: part.columns.get(name, np.ones(part.count, int))
         columns = {name: np.concatenate([whole(part, name) for part in parts]) for name in widest.columns}
         self.plans = dataclasses.replace(widest, columns=columns)
@@ -130,17 +153,17 @@ class PairGroup:
         self.measures = self._measured() if len(self.fitting) else {}
 
     def _room(self, service: Service, cluster: Cluster, plans: Plan) -> tuple[np.ndarray]:
-        """Memory margins of plans, beside another group of the same degrees that holds nothing but weights."""
+        """Return the memory margins of plans, next to a second group with the same degrees that holds only weights."""
         empty = dataclasses.replace(plans, micro_batch=jnp.zeros_like(plans.tp))
         pair = Disaggregated(plans, empty) if self.prefills else Disaggregated(empty, plans)
         return (memory_margins(service, cluster, pair)[1],)
 
     def _measured(self) -> dict[str, np.ndarray]:
-        """What a pair sees of the plans that fit, shape (plan,), the less the better."""
+        """Return the measures of the fitting plans that a pair depends on, shape (plan,) each; smaller is better."""
         index, plans = self.fitting, self.plans
         rates = map(without_rounding, in_blocks(_measures, plans, index, self.own, self.cluster))
-        instance = plans["pp"] * np.maximum(plans["tp"], plans["ep"] * plans["expert_tp"])  # chips that stop together
-        replica = plans["tp"] * plans["pp"]  # that hold one copy of what is no expert: a small one moves caches slowly
+        instance = plans["pp"] * np.maximum(plans["tp"], plans["ep"] * plans["expert_tp"])  # chips that fail together
+        replica = plans["tp"] * plans["pp"]  # per copy of the non-expert weights: few chips transfer caches slowly
         chips = {"instance_chips": 1.0 * instance[index], "fewer_chips": -1.0 * replica[index]}
         if "cache_split" in plans.columns:  # ranks that hold less receive less
             chips["whole_cache"] = -1.0 * plans["cache_split"][index]
@@ -148,7 +171,7 @@ class PairGroup:
         return dict(zip(names, rates, strict=True)) | chips
 
     def holding(self, limits: Mapping[str, float]) -> np.ndarray:
-        """Rows that fit, answer the requests that are stated, and hold limits of percentiles by themselves."""
+        """Return rows that fit, sustain the stated request rate, and satisfy limits on percentiles by themselves."""
         if not self.measures or not (asked := float(self.own.requests_per_s)):
             return self.fitting
         holds = self.measures["request_interval_s"] <= float(self.own.most_load) / asked * (1.0 + 1e-9)
@@ -157,9 +180,10 @@ class PairGroup:
         return self.fitting[holds]
 
     def contenders(self, split: int, names: list[str], most: float) -> np.ndarray:
-        """Rows of one split that fit and that no other one is as good as in the measures named.
+        """Return the rows of one split that fit and are not dominated in the given measures.
 
-        **Arguments:** `most` that the group's own latency may be: of a first token, or between tokens.
+        **Arguments:** `split`: index into `chip_splits`; `names`: measures; `most`: upper limit of the group's own
+        latency (TTFT of a prefill group, TPOT of a decode group).
         """
         if not self.measures:
             return self.fitting
@@ -175,11 +199,11 @@ class PairGroup:
 def nondominated_pairs(
     prefill: PairGroup, decode: PairGroup, objective: str, limits: Mapping[str, float], within: bool
 ) -> PlanTable:
-    """All pairs of the same split of plans that contend, for an objective of `MONOTONE` under limits.
+    """Return all pairs, within a split, of plans that are not dominated, for an objective of `MONOTONE` and limits.
 
     **Arguments:** `within`: whether to leave out plans that miss a limit by themselves.
 
-    **Raises:** `UserError` where there are more pairs than one can wait for.
+    **Raises:** `UserError` if there are more than `MOST_PLANS` pairs.
     """
     common = ["request_interval_s", "active_j", "instance_chips"]
     first = objective in _SEES_FIRST or _FIRST in limits
@@ -200,9 +224,9 @@ def nondominated_pairs(
 
 
 def pairs_within_limits(prefill: PairGroup, decode: PairGroup, limits: Mapping[str, float]) -> PlanTable:
-    """All pairs of the same split of plans that hold limits of percentiles by themselves.
+    """Return all pairs, within a split, of plans that satisfy the limits on percentiles by themselves.
 
-    **Raises:** `UserError` where there are more than `MOST_PAIRS`.
+    **Raises:** `UserError` if there are more than `MOST_PAIRS`.
     """
     pairs, count = [np.zeros((2, 0), int)], 0
     rows = [group.holding(limits) for group in (prefill, decode)]
@@ -219,7 +243,9 @@ def pairs_within_limits(prefill: PairGroup, decode: PairGroup, limits: Mapping[s
 
 
 def least_memory_pair(prefill: PairGroup, decode: PairGroup) -> PlanTable:
-    """The one pair of a split whose fuller group is the least over its memory."""
+    """Return the pair that comes closest to fitting: the group with the smaller memory margin has the largest margin of
+    all pairs.
+    """
     groups = (prefill, decode)
     rows = [[np.flatnonzero(each.split == split) for each in groups] for split in range(int(prefill.split[-1]) + 1)]
     pairs = [[own[np.argmax(each.margin[own])] for own, each in zip(of, groups, strict=True)] for of in rows]

@@ -1,4 +1,4 @@
-"""Every integer plan that serves on a fixed cluster: the lattice declared, and its rows as plans."""
+"""Lattice of all integer serving plans of a fixed cluster, and its points as plans."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -25,19 +25,22 @@ from hwopt.workload.service import Service
 from hwopt.workload.transformer import cache_copies, tensor_degrees
 
 _DEGREES = ("tp", "pp", "dp", "ep", "expert_tp")
-"""Another batch is no new plan."""
+"""Columns that distinguish plans: two plans that differ only in batch size count as one."""
 
 
 def batch_sizes(most: float) -> list[int]:
-    """Batches: 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, ...: powers of two and three between each and the next, up to `most`."""
+    """Return batch sizes up to `most`: 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, ... (powers of two, and three sizes
+    between them).
+    """
     batches = dict.fromkeys(batch for k in range(64) for batch in (part * 2**k // 4 for part in (4, 5, 6, 7)))
     return [batch for batch in batches if batch <= max(most, 1)]
 
 
 def most_sequences(service: Service, cluster: Cluster, tp: list[int]) -> np.ndarray:
-    """Sequences, or prompts, whose keys and values alone fill the memory of a replica of one stage, by its tp.
+    """Return the number of sequences whose KV cache alone fills the memory of a single-stage replica, for each `tp`.
 
-    A replica of p stages holds p such batches of sequences, on p times the chips.
+    Without a decode phase these are prompts. A replica of p stages processes p such batches of sequences, on p times the
+    chips.
     """
     degrees = np.asarray(tp, np.float64)
     ones = np.ones_like(degrees)
@@ -50,16 +53,23 @@ def most_sequences(service: Service, cluster: Cluster, tp: list[int]) -> np.ndar
 
 
 def serving_plan_system(service: Service, cluster: Cluster, chips: int, batch: int | None = None) -> System:
-    """The integers of a plan that serves on some chips, of any batch or of a given one of the whole machine.
+    """Return the integer system of serving plans on `chips` chips.
 
-    Batches on a ladder, no larger than memory holds keys and values of. Layout 1: weights stay where they are; 2, of prompts alone
-    where the stack has it: spread over replicas and gathered layer by layer. `layout_integers` has those that few stacks have.
+    Batch sizes are those of `batch_sizes` up to the number of sequences whose KV cache fits in memory. In layout 1 the
+    weights stay in place. In layout 2 they are sharded over replicas and gathered layer by layer; only prefill uses it,
+    if the software stack supports it. `layout_integers` adds the layouts that few stacks support.
+
+    **Arguments:**
+
+    - `service`, `cluster`: workload and hardware.
+    - `chips`: number of chips.
+    - `batch`: sequences that the whole machine processes at a time; None allows any batch size.
     """
     layers, experts = count_of(service.model.layers), count_of(service.model.experts)
     degrees = [tp for tp in tensor_degrees(service.model) if chips % tp == 0]
     fills = dict(zip(degrees, most_sequences(service, cluster, degrees), strict=True))
     by_degree = np.array([max(fills.get(tp, 1.0), 1.0) for tp in range(max(degrees) + 1)])
-    stages_too = 0.0 if float(service.decodes) else 1.0  # prompts of all stages are in flight at once
+    stages_too = 0.0 if float(service.decodes) else 1.0  # prefill: prompts of all stages are in flight at once
 
     def most(columns: Mapping[str, np.ndarray]) -> np.ndarray:
         split = columns.get("cache_split", 1.0)
@@ -86,15 +96,16 @@ def serving_plan_system(service: Service, cluster: Cluster, chips: int, batch: i
 
 
 def _gathers(service: Service, cluster: Cluster) -> bool:
-    """Whether weights may be gathered layer by layer: of large batches of prompts, where the stack has it."""
+    """Return whether weights may be gathered layer by layer: for large prefill batches, if the stack supports it."""
     return bool(float(cluster.stack.layouts_sharded)) and not float(service.decodes)
 
 
 def layout_integers(service: Service, stack: Stack, chips: int) -> tuple[dict[str, range], list[Relation]]:
-    """Values of the integers of the layouts that a stack has, where they can matter, and their relations.
+    """Return the integers of the optional layouts that a stack supports, where they can matter, and their relations.
 
-    `slots`: 1 where ranks hold as few copies as it takes to fill all of them, 2 with one more each; `halves` of a batch;
-    `cache_split` divides the ranks that would hold the same keys and values: `t`, or `t / k`.
+    - `slots`: 1 if ranks hold as few redundant experts as fill all ranks, 2 with one more per rank.
+    - `halves`: number of parts of a batch, 2 for two overlapped half batches.
+    - `cache_split`: number of parts of a KV cache that `t` ranks, or `t / k`, would otherwise replicate.
     """
     has = {name: float(getattr(stack, name)) > 0.0 for name in LAYOUTS}
     model = service.model
@@ -118,7 +129,7 @@ def layout_integers(service: Service, stack: Stack, chips: int) -> tuple[dict[st
 
 
 def laid_out(rows: Mapping[str, np.ndarray], experts: int) -> dict[str, Any]:
-    """The layout of plans by the columns of their integers; nothing where there are none."""
+    """Return the layouts of plans from the columns of their integers; an empty mapping if there are no such columns."""
     if not {"slots", "halves", "cache_split"} & rows.keys():
         return {}
     ones = np.ones(len(rows["tp"]))
@@ -134,7 +145,10 @@ def laid_out(rows: Mapping[str, np.ndarray], experts: int) -> dict[str, Any]:
 
 
 def without_plain(plan: Any, experts: float) -> Any:
-    """A plan of one group or two, without a layout that says nothing: each expert once, whole batches, keys and values whole."""
+    """Return a plan, with one group or two, without a layout that equals the default.
+
+    The default is one copy of each expert, undivided batches and an unsplit KV cache.
+    """
     if isinstance(plan, Disaggregated):
         return Disaggregated(*(without_plain(each, experts) for each in (plan.prefill, plan.decode)))
     layout = plan.layout
@@ -145,7 +159,7 @@ def without_plain(plan: Any, experts: float) -> Any:
 
 
 def layout_words(names: Collection[str]) -> list[str]:
-    """What the layouts of a search are, in words; redundant experts stand beside their degrees."""
+    """Return descriptions of the layouts of a search. Redundant experts are described with their degrees instead."""
     words = {
         "halves": "batches whole or in two halves",
         "cache_split": "keys and values of a head on one rank, or by token on the ranks that share it",
@@ -154,11 +168,15 @@ def layout_words(names: Collection[str]) -> list[str]:
 
 
 def serving_plans(service: Service, cluster: Cluster, chips: int | None = None, batch: int | None = None) -> PlanTable:
-    """Every valid plan of a lattice; `serving_scope` says which.
+    """Return every valid serving plan of the lattice that `serving_scope` describes.
 
-    **Arguments:** `chips` of a group of the cluster's; all by default; `batch` of all replicas and stages together; any by default.
+    **Arguments:**
 
-    **Raises:** `UserError` where chips lie at several sites, and where there are more plans than one can wait for.
+    - `service`, `cluster`: workload and hardware.
+    - `chips`: chips of a group of the cluster; all by default.
+    - `batch`: total over all replicas and stages; any by default.
+
+    **Raises:** `UserError` if the cluster has several sites, if no plan is valid, or if there are more than `MOST_PLANS`.
     """
     if count_of(cluster.sites.count) != 1:
         raise UserError("a service at several sites is not modelled: each site serves alone, ask for one of them")
@@ -176,7 +194,10 @@ def serving_plans(service: Service, cluster: Cluster, chips: int | None = None, 
 
 
 def _plans(rows: Mapping[str, np.ndarray], layers: int, norms: float, experts: int) -> Plan:
-    """Plans, float64, shape (plan,) a leaf; layers as even as whole ones go; `norms` 1: spread over tensor parallel ranks."""
+    """Return plans from rows, float64, shape (plan,) per leaf, with layers distributed as evenly as possible.
+
+    **Arguments:** `norms`: 1 if norms are sharded over tensor-parallel ranks (sequence parallelism).
+    """
     stages = dict(
         zip(("fullest_stage", "last_stage"), stage_layers(layers, rows["pp"].astype(float), 1.0), strict=True)
     )
@@ -187,13 +208,15 @@ def _plans(rows: Mapping[str, np.ndarray], layers: int, norms: float, experts: i
 
 
 def serving_scope(service: Service, cluster: Cluster, plans: int, batch: int | None = None) -> str:
-    """Which plans the search covers, in a sentence."""
+    """Return a sentence that describes the plans covered by the search."""
     first = f"global over {plans:,} plans: every tp x pp x dp = {count_of(cluster.chips):,} chips"
     return "; ".join([first, *degree_words(service, cluster, _gathers(service, cluster), batch)])
 
 
 def degree_words(service: Service, cluster: Cluster, gathers: bool = False, batch: int | None = None) -> list[str]:
-    """What the degrees of a plan that serves may be, and where weights may be if it `gathers` them."""
+    """Return descriptions of the degrees of serving plans. **Arguments:** `gathers`: whether weights may be gathered
+    layer by layer.
+    """
     experts = count_of(service.model.experts)
     names = layout_integers(service, cluster.stack, count_of(cluster.chips))[0]
     spread = f"every ep that divides the {experts} experts"

@@ -1,4 +1,4 @@
-"""Every integer plan that trains on a fixed cluster: the lattice declared, and its rows as plans."""
+"""Lattice of all integer training plans of a fixed cluster, and its points as plans."""
 
 from collections.abc import Collection, Mapping
 from operator import itemgetter
@@ -31,17 +31,22 @@ NONE, SELECTIVE, FULL = 0, 1, 2
 """Values of the column `recompute`."""
 
 COMMON = (*OFFLOADED, "local_steps")
-"""What all plans of a search may have alike; else none or all of each part is offloaded, and exchanges follow each step."""
+"""Settings that all plans of a search may be given in common.
+
+By default each part is offloaded entirely or not at all, and gradients are exchanged after every step.
+"""
 
 _KEYS = ("tp", "pp", "dp", "cp", "ep", "expert_tp", "virtual_stages", "micro_batch")
-"""Recomputing, sharding or offloading more is no new plan."""
+"""Columns that distinguish plans: plans that differ only in recomputation, sharding or offloading count as one."""
 
 
 def training_plan_system(run: TrainingRun, cluster: Cluster, held: Collection[str] = ()) -> System:
-    """Return the lattice of plans of a fixed cluster. **Arguments:** `held`: what of `OFFLOADED` is no choice.
+    """Return the integer system of the training plans of a fixed cluster.
 
-    All of `TRAINING`; expert parallel groups whose experts may be divided, and no sharding where there is one rank. Without a pool
-    beyond the chips' memory nothing is offloaded.
+    It contains all relations of `TRAINING`. Expert-parallel groups may divide experts by tensor parallelism, and a single
+    rank is not sharded. Without a memory pool beyond the chips' memory, nothing is offloaded.
+
+    **Arguments:** `held`: names of `OFFLOADED` that are fixed rather than chosen.
     """
     chips, batch, sites = (count_of(x) for x in (cluster.chips, run.global_batch_sequences, cluster.sites.count))
     heads, experts, layers = (count_of(x) for x in (run.model.heads, run.model.experts, run.model.layers))
@@ -58,12 +63,12 @@ def training_plan_system(run: TrainingRun, cluster: Cluster, held: Collection[st
 
 
 def training_plans(run: TrainingRun, cluster: Cluster, common: Mapping[str, float] | None = None) -> PlanTable:
-    """Every valid plan of a lattice; `training_scope` says which.
+    """Return every valid training plan of the lattice that `training_scope` describes.
 
-    **Arguments:** `common`: values of `COMMON`, the same for all.
+    **Arguments:** `common`: values of `COMMON` that all plans share.
 
-    **Raises:** `UserError` where nothing divides, where there are more plans than one can wait for, and for an unknown name or
-    a value that cannot be.
+    **Raises:** `UserError` if no plan is valid, if there are more than `MOST_PLANS`, and for an unknown name or an
+    invalid value.
     """
     alike = dict(common or {})
     for name, value in alike.items():
@@ -91,7 +96,11 @@ def training_plans(run: TrainingRun, cluster: Cluster, common: Mapping[str, floa
 
 
 def _plans(rows: Mapping[str, np.ndarray], sequence: int, layers: int, common: Mapping[str, float]) -> Plan:
-    """Plans, float64, shape (plan,) a leaf; layers as even as whole ones go, 1F1B, sequence parallel where the sequence divides."""
+    """Return plans from rows, float64, shape (plan,) per leaf.
+
+    Layers are distributed as evenly as possible, the schedule is 1F1B, and sequence parallelism is used where the
+    sequence length is divisible.
+    """
     stages = stage_layers(layers, rows["pp"].astype(float), rows["virtual_stages"].astype(float))
     ones = np.ones(len(rows["tp"]))
     columns = {name: rows[name] for name in _KEYS} | {
@@ -113,7 +122,7 @@ def _plans(rows: Mapping[str, np.ndarray], sequence: int, layers: int, common: M
 
 
 def training_scope(run: TrainingRun, cluster: Cluster, plans: int, held: Collection[str] = ()) -> str:
-    """Which plans the search covers, in a sentence. **Arguments:** `held` as of `training_plan_system`."""
+    """Return a sentence that describes the plans covered by the search. **Arguments:** `held`: see `training_plan_system`."""
     pooled = float(cluster.pool.capacity_bytes) > NO_POOL_BYTES
     free = [name.removesuffix("_offloaded") for name in OFFLOADED if pooled and name not in held]
     layers, chips, batch = (count_of(x) for x in (run.model.layers, cluster.chips, run.global_batch_sequences))
