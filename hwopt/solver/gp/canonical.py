@@ -51,14 +51,14 @@ class ConstraintRow:
 
     terms: dict[Key, np.ndarray]
     label: str
-    defines: int | None = None  # index of the atom that it bounds
+    defines: int | None = None  # index of the auxiliary variable that it bounds
     target: int | None = None
     offset: np.ndarray = field(default_factory=lambda: np.zeros(1))
 
 
 @dataclass(frozen=True)
 class RelaxedTerm:
-    """Expression that was relaxed because it is not convex in log space, and the nodes at which this matters."""
+    """Expression that was relaxed because it is not convex in log space, and the search-tree nodes at which this matters."""
 
     what: str
     origin: Any
@@ -81,7 +81,7 @@ class ConvexProgram:
     relaxed: list[RelaxedTerm]
 
     def inexact(self) -> np.ndarray:
-        """Return a mask (node,) of the nodes at which some term was relaxed."""
+        """Return a mask (node,) of the programs in which some term was relaxed."""
         marked = np.zeros(len(self.constant), bool)
         for each in self.relaxed:
             marked |= np.broadcast_to(each.nodes, marked.shape)
@@ -94,7 +94,7 @@ class ConvexProgram:
 
 @dataclass(frozen=True)
 class ProgramDraft:
-    """Batch of convex programs whose coefficients are still columns: one value per node, or one value shared by all nodes."""
+    """Batch of convex programs, one per search-tree node, as columns: one value per node, or one value shared by all nodes."""
 
     structure: ProgramStructure
     numbers: tuple[Any, ...]  # constants of terms, offsets of groups, lower and upper bounds of variables
@@ -105,7 +105,7 @@ class ProgramDraft:
     relaxed: list[RelaxedTerm]
 
     def programme(self, nodes: int) -> ConvexProgram:
-        """Return the programs of `nodes` nodes, with columns expanded to tables."""
+        """Return the programs of `nodes` search-tree nodes, with columns expanded to tables."""
         tables = (_table(columns, nodes) for columns in self.numbers)
         constant = np.broadcast_to(self.constant, (nodes,)).copy()
         return ConvexProgram(
@@ -122,9 +122,9 @@ class ProgramDraft:
         ]
 
     def with_nodes(self, values: np.ndarray) -> ProgramDraft:
-        """Return the same programs with the values of other nodes.
+        """Return programs of the same structure with the coefficients of other search-tree nodes.
 
-        **Arguments:** `values`: (column, node), in the order of `nodes`; truth values as 1 and 0.
+        **Arguments:** `values`: (column, node), in the order of the property `nodes`; truth values as 1 and 0.
         """
         ends = np.cumsum([0, *map(len, self.numbers)])
         constant, *marks = values[ends[-1] :]
@@ -150,8 +150,8 @@ def _table(columns: Sequence[Any], nodes: int) -> np.ndarray:
 
 
 def ratio(output: Any, algebra: Algebra) -> Signomial:
-    """Return the expression that must not exceed 1, for a constraint output that must not exceed 0 as a logarithm: its
-    exponential.
+    """Return `exp(output)`: the expression that must not exceed 1 in a constraint `output <= 0`, where output is a
+    logarithm.
     """
     if isinstance(output, Logarithm):
         of = output.of if output.sign > 0 else algebra.power(output.of, -1.0)
@@ -160,7 +160,7 @@ def ratio(output: Any, algebra: Algebra) -> Signomial:
 
 
 class ProgramBuilder:
-    """Builder of constraint rows. Every atom (variable) that a row uses gets bounds on the sides that the row needs."""
+    """Builder of constraint rows. Each auxiliary variable that a row uses gets bounds on the sides that the row needs."""
 
     def __init__(self, algebra: Algebra):
         self.algebra = algebra
@@ -170,8 +170,10 @@ class ProgramBuilder:
         self._open: list[tuple[int, bool]] = []
 
     def ask(self, key: Key, skip: int | None = None) -> None:
-        """Request bounds for the atoms of a monomial that has to be small: from below for positive exponents, from above
-        for negative ones.
+        """Request bounds for the variables of a monomial that has to be small.
+
+        Variables with positive exponents need bounds from below, those with negative exponents from above. `skip` is left
+        out.
         """
         for atom, power in key:
             side = (atom, power > 0)
@@ -240,14 +242,12 @@ class ProgramBuilder:
         return e
 
     def _size(self, key: Key, c: np.ndarray) -> float:
-        """Return the log of the largest magnitude of a subtracted term, averaged over nodes."""
+        """Return the log of the largest magnitude of a subtracted term, averaged over the nodes of the batch."""
         high = np.minimum(-c, 1e300) * np.minimum(self.algebra.monomial_range(key)[1], 1e100)
         return float(np.log(np.maximum(guessed(high), 1e-300)).mean())
 
     def _without(self, e: Signomial, negative: Key) -> Signomial | None:
-        """Return the sum with a maximum replaced by an argument that cancels a subtracted term; None if there is no such
-        argument.
-        """
+        """Return a sum with a maximum replaced by the argument that cancels a subtracted term; None if no argument does."""
         for key, c in e.terms.items():
             if not (c >= 0).all():
                 continue
@@ -294,9 +294,11 @@ class ProgramBuilder:
                 self._note(what, atom.origin, atom.low, atom.high)
 
     def other_side(self, index: int, upper: bool) -> bool:
-        """Bound a side that is not convex for any atom of its type. Subclasses override this.
+        """Bound an auxiliary variable on a side that is not convex in log space.
 
-        **Returns:** whether a row was added. If not, only the range of the atom bounds it.
+        Subclasses override this; here nothing is added.
+
+        **Returns:** whether a row was added. If not, only the variable's range bounds it.
         """
         return False
 
@@ -343,8 +345,9 @@ class ProgramBuilder:
         return float(np.log(guessed(high / low)).sum()), (low, high)
 
     def posynomial(self, e: Signomial, label: str, origin: Any) -> dict[Key, np.ndarray]:
-        """Return a sum of positive terms that never exceeds `e`: each positive term is reduced by the most that is
-        subtracted from it.
+        """Return a sum of positive terms that never exceeds `e`.
+
+        Each positive term is reduced by the most that the negative terms can subtract from it.
         """
         positive, negative = _signs(e.terms)
         for key, c in negative.items():
@@ -352,7 +355,9 @@ class ProgramBuilder:
         return {k: c for k, c in positive.items() if c.any()}
 
     def _absorb(self, key: Key, c: np.ndarray, positive: dict[Key, np.ndarray], label: str, origin: Any) -> None:
-        """Subtract a negative term from the positive ones, at each node by the largest amount that it can reach there."""
+        """Subtract a negative term from the positive ones, at each search-tree node by the largest amount that it can
+        reach there.
+        """
         what = f"a difference in {label}" if label else "a difference"
         left = np.where(c > 0, 1.0, 0.0)  # share of the negative term still to subtract, per node
         for other, quotient in self._partners(key, positive):
@@ -377,8 +382,8 @@ class ProgramBuilder:
     def _partners(self, key: Key, positive: dict[Key, np.ndarray]) -> list[tuple[Key, Key]]:
         """Return the positive terms in the order in which a negative term is subtracted from them, with its quotient by each.
 
-        Terms whose quotient contains only narrow atoms come first. Branching reduces these atoms to points, where the
-        subtraction is exact.
+        Terms whose quotient contains only narrow variables come first. Branching reduces the ranges of these variables to
+        points, where the subtraction is exact.
         """
         order = []
         for other in positive:
@@ -428,16 +433,18 @@ def _signs(terms: dict[Key, np.ndarray]) -> tuple[dict[Key, np.ndarray], dict[Ke
 
 
 def _above_zero(atom: Atom) -> np.ndarray:
-    """Return a positive lower end of an atom's range.
+    """Return a positive lower end of a variable's range.
 
-    If the atom may vanish, it is a small share of the upper end; if the atom is always 0, a negligible number.
+    If the variable may vanish, it is a small share of the upper end; if the variable is always 0, a negligible number.
     """
     high = np.where(np.isfinite(atom.high), np.where(atom.high > 0, atom.high, SMALLEST), 1.0)
     return np.where(atom.low > 0, atom.low, SMALLEST * high)
 
 
 def _without_free_sides(rows: list[ConstraintRow], algebra: Algebra, kept: set[int]) -> list[ConstraintRow]:
-    """Return rows in which atoms that no row bounds from the requested side are replaced by the end of their range."""
+    """Return rows in which each auxiliary variable without a bound on the requested side is replaced by the end of its
+    range.
+    """
     bounded: set[tuple[int, bool]] = set()
     for row in rows:
         if row.defines is not None:
@@ -470,7 +477,7 @@ def _without_free_sides(rows: list[ConstraintRow], algebra: Algebra, kept: set[i
 
 
 def _inlined(rows: list[ConstraintRow], algebra: Algebra, kept: set[int]) -> list[ConstraintRow]:
-    """Return rows without the atoms that only one term uses, where their definition can be substituted."""
+    """Return rows without the auxiliary variables that only one term uses, where their definition can be substituted."""
     changed = True
     while changed:
         changed = False

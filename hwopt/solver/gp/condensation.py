@@ -28,7 +28,8 @@ NO_SLOPE = 1e-12
 
 
 class Condensation(ProgramBuilder):
-    """Builder of rows that touch the model at the geometric center of the variables' ranges, of the first node.
+    """Builder of constraint rows that touch the model at a point: the geometric center of the variables' ranges at the
+    first node.
 
     Expressions known only by their range are still recorded as relaxed.
     """
@@ -38,7 +39,7 @@ class Condensation(ProgramBuilder):
         self._values: dict[int, float] = {}
 
     def _value(self, index: int) -> float:
-        """Return the value of an atom at the point."""
+        """Return the value of a variable or of the expression that an auxiliary variable represents, at the touching point."""
         if index not in self._values:
             atom = self.algebra.atoms[index]
             parts = [float(self._sum(part)[0]) for part in atom.parts]
@@ -59,11 +60,11 @@ class Condensation(ProgramBuilder):
         return float(np.prod([self._value(atom) ** power for atom, power in key]))
 
     def _sum(self, e: Signomial) -> np.ndarray:
-        """Return the value of a sum at the point, with the coefficients of each node."""
+        """Return the value of a sum at the touching point, with the coefficients of each search-tree node, (node,)."""
         return sum((c * self._monomial(key) for key, c in e.terms.items()), start=np.zeros(1))
 
     def _slopes(self, e: Signomial) -> dict[int, float]:
-        """Return `d e / d log atom` at the point, for the first node."""
+        """Return `d e / d log t` for each variable t at the touching point, with the coefficients of the first node."""
         slopes: dict[int, float] = {}
         for key, c in e.terms.items():
             size = float(c[0]) * self._monomial(key)
@@ -72,19 +73,19 @@ class Condensation(ProgramBuilder):
         return slopes
 
     def _touching(self, e: Signomial) -> Signomial:
-        """Return the monomial with the value and gradient of a sum that is positive at the point."""
+        """Return the monomial with the value and gradient of a sum at the touching point, where the sum must be positive."""
         if len(e.terms) == 1:
             return e
         value = self._sum(e)
         return self._with(value, {atom: slope / float(value[0]) for atom, slope in self._slopes(e).items()})
 
     def _with(self, value: np.ndarray, exponents: dict[int, float]) -> Signomial:
-        """Return the monomial with given exponents and a given value (node,) at the point."""
+        """Return the monomial with given exponents and a given value (node,) at the touching point."""
         key = tuple(sorted((atom, power) for atom, power in exponents.items() if abs(power) > NO_SLOPE))
         return Signomial({key: value / self._monomial(key)})
 
     def below(self, e: Signomial, bound: Key, label: str, defines: int | None = None) -> None:
-        """Add rows for `e <= bound`."""
+        """Add rows for `e <= bound`, where differences are replaced by touching monomials."""
         positive, negative = _signs(e)
         other = Signomial({bound: np.ones(1)})
         if negative.terms:
@@ -92,7 +93,9 @@ class Condensation(ProgramBuilder):
         self._divided(positive, self._touching(other), label, defines)
 
     def _above(self, e: Signomial, index: int) -> None:
-        """Add rows for `t <= e`."""
+        """Add rows for `t <= e`, where the positive terms of e are replaced by a touching monomial. **Arguments:**
+        `index`: of t.
+        """
         positive, negative = _signs(e)
         own = Signomial({((index, 1.0),): np.ones(1)})
         self._divided(self.algebra.plus(own, negative), self._touching(positive), "", index)
@@ -114,11 +117,11 @@ class Condensation(ProgramBuilder):
         self.below(self.algebra.times(self.algebra.exponential(positive), taken), ((index, 1.0),), "", index)
 
     def _exp(self, e: Signomial) -> Signomial:
-        """Return the monomial that touches `exp e` at the point."""
+        """Return the monomial with the value and gradient of `exp e` at the touching point."""
         return self._with(np.exp(self._sum(e)), self._slopes(e))
 
     def other_side(self, index: int, upper: bool) -> bool:
-        """Bound a side that is not convex for any atom of its type by an expression that touches the atom at the point.
+        """Bound an auxiliary variable on a side that is not convex in log space, by an expression that touches it at the point.
 
         **Returns:** whether there is such an expression.
         """

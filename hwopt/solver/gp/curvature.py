@@ -209,7 +209,7 @@ def _logarithm(f: Logarithm, algebra: Algebra) -> Signomial | None:
 class _Side:
     """Check of one side (convex or concave) of a function, with the reasons that break it.
 
-    For quantities that should be small, `t >= sum`, `t >= max` and `t >= exp` are the convex forms.
+    A quantity that should be small has the convex forms `t >= sum`, `t >= max` and `t >= exp`.
     """
 
     def __init__(self, side: str, algebra: Algebra, f: Signomial):
@@ -225,7 +225,8 @@ class _Side:
     def sum(self, e: Signomial, upper: bool, origin: Any) -> None:
         """Check a sum of terms.
 
-        From above, all terms have to be positive. From below, there has to be a single positive term: `t + N <= P`.
+        If the sum should be small (`upper`), all terms must be positive. If it should be large, exactly one term may be
+        positive: `t + N <= P`.
         """
         if not all(np.isfinite(c).all() for c in e.terms.values()):
             self.broken("a number that is not finite", origin)
@@ -240,7 +241,7 @@ class _Side:
                 self.atom(index, larger == (power > 0))
 
     def atom(self, index: int, upper: bool) -> None:
-        """Check an atom that should be small (`upper`) or large."""
+        """Check a variable or nonlinear expression of the signomial that should be small (`upper`) or large."""
         if (index, upper) in self._asked:
             return
         self._asked.add((index, upper))

@@ -1,4 +1,4 @@
-"""Integer variables over search-tree nodes as signomials: continuous relaxation of a system of integer relations."""
+"""Continuous relaxation of a system of integer variables and relations over search-tree nodes, expressed as signomials."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ Ends = dict[str, tuple[Any, Any]]
 
 
 def quantity_ranges(system: System, boxes: Boxes) -> Ends:
-    """Return the range that boxes give to each quantity on its own."""
+    """Return the range of each quantity of an integer system over each box, considered on its own."""
     low, high = boxes.low.astype(float), boxes.high.astype(float)
     ends: Ends = {name: (low[:, column], high[:, column]) for name, column in system.at.items()}
     for lookup in system.lookups:

@@ -61,7 +61,9 @@ def dies_made(
 
 
 def monotone(algebra: Algebra, of: MonotonePrimitive, arguments: Sequence[Signomial]) -> Signomial:
-    """Represent a monotone function by its range alone: its values at two corners of the arguments' ranges."""
+    """Represent a monotone function in a signomial program by its range alone: its values at two corners of the
+    arguments' ranges.
+    """
     known = [each.constant for each in arguments]
     if all(each is not None for each in known):
         return number(applied(_end(of, "on_numbers"), *known))
@@ -105,7 +107,7 @@ class _MonotoneSupports:
 
 
 class _MonotoneSupport:
-    """Height of one supporting line."""
+    """Height of one supporting line, as a function of spares and clustering."""
 
     def __init__(self, heights: _MonotoneSupports, place: int):
         self.heights, self.place = heights, place
@@ -126,7 +128,10 @@ def _lines(steepest: float, within: float) -> tuple[tuple[_MonotoneSupport, floa
 
 @lru_cache(maxsize=4096)
 def _heights(spares: float, clustering: float, slopes: tuple[float, ...]) -> np.ndarray:
-    """Return `min over rho of phi rho^-b` for each slope b. The minimum is where the increasing slope of `log phi` is b."""
+    """Return the height `min over rho of phi rho^-b` of the supporting line of each slope b.
+
+    The line touches where the increasing slope of `log phi` is b.
+    """
     from scipy.special import betainc, betaincc, betaln
 
     wanted = np.asarray(slopes)

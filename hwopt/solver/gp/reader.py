@@ -81,10 +81,10 @@ def read(
 
 
 def read_line(line: ScalarProgram, arguments: Sequence[np.ndarray | Signomial], algebra: Algebra) -> list[Any]:
-    """Evaluate a scalar program symbolically: the same outputs as `read` of the jaxpr that it was made from, in a quarter
-    of the time.
+    """Evaluate a scalar program symbolically, in a quarter of the time that `read` takes for the equivalent jaxpr.
 
-    **Arguments:** `arguments`: inputs of the program, in order: known numbers (node,) or signomials.
+    **Arguments:** `line`: the program; `arguments`: its inputs, in order: known numbers (node,) or signomials; `algebra`:
+    as in `read`.
 
     **Returns:** for each output known numbers (node,), a signomial or a logarithm; None for an output that the program
     omits.
@@ -364,7 +364,7 @@ class _Reader(Interpreter):
         return constant
 
     def _plain(self, a) -> Signomial:
-        """Convert an element to a signomial; logarithms and conditions become auxiliary variables that bound them."""
+        """Convert an element to a signomial. Logarithms and conditions become auxiliary variables with bounds."""
         if isinstance(a, Signomial):
             return a
         if isinstance(a, Logarithm):
@@ -382,7 +382,7 @@ class _Reader(Interpreter):
 
 
 def _truth(value: Any) -> np.ndarray:
-    """Return a condition as 1, 0, or NaN where it is undecided."""
+    """Return a condition as an array: 1 where it is true, 0 where it is false, NaN where it is undecided."""
     if isinstance(value, Comparison):
         return value.known
     constant = value.constant if isinstance(value, Signomial) else None

@@ -34,7 +34,7 @@ SMALLEST = 1e-12
 
 
 class AtomKind(Enum):
-    """Types of atoms."""
+    """Type of the expression that a variable of a signomial (atom) represents."""
 
     variable = "variable"
     sum = "sum"
@@ -47,7 +47,10 @@ class AtomKind(Enum):
 
 @dataclass(frozen=True, eq=False)
 class Atom:
-    """Non-negative quantity with its definition; `low` and `high` bound it at each node."""
+    """Variable of a signomial: an original variable, or an auxiliary one that represents an expression. It is never negative.
+
+    `low` and `high` bound it at each search-tree node.
+    """
 
     kind: AtomKind
     parts: tuple[Signomial, ...]
@@ -156,26 +159,26 @@ def _cut(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass
 class Algebra:
-    """Registry of the atoms of one model, with arithmetic that adds atoms as needed.
+    """Registry of the variables (atoms) of one model, with arithmetic that adds auxiliary variables as needed.
 
     **Arguments:** `granting`: whether a maximum or minimum is assumed to be positive even if its range reaches below 0,
-    like every sum with a fractional power (quantities of a model are times and counts). If False, it is represented as an
-    atom minus a shift.
+    like every sum that is raised to a power (quantities of a model are times and counts). If False, it is represented as
+    an atom minus a shift.
     """
 
     granting: bool = True
     options: ReformulationOptions = REFORMULATION
     atoms: list[Atom] = field(default_factory=list)
     origin: Any = None  # equation being read and the enclosing calls
-    narrow: set[int] = field(default_factory=set)  # atoms whose ranges branching is expected to reduce to points
+    narrow: set[int] = field(default_factory=set)  # variables whose ranges branching is expected to reduce to points
     floors: dict[int, tuple[LowerEnvelope, tuple[Signomial, ...]]] = field(
         default_factory=dict
-    )  # of atoms, with their arguments
+    )  # of variables, with the arguments of their functions
     _lifted: dict = field(default_factory=dict, repr=False)
     _monomials: dict = field(default_factory=dict, repr=False)  # ranges of monomials
 
     def atom(self, kind: AtomKind, parts: Iterable[Signomial], low, high, name: str = "") -> Signomial:
-        """Return a new atom as a signomial, or the existing one with the same definition."""
+        """Return a new variable as a signomial, or the existing one with the same definition."""
         parts = tuple(parts)
         mark = (kind, frozenset(frozenset((k, c.tobytes()) for k, c in part.terms.items()) for part in parts))
         if parts and mark in self._lifted:
@@ -202,10 +205,10 @@ class Algebra:
         return self.atom(AtomKind.variable, (), as_nodes(low), as_nodes(high), name)
 
     def gathered(self, a: Signomial) -> Signomial:
-        """Replace an expression that contains differences and depends only on narrow atoms by its range, which is exact
-        at points.
+        """Replace an expression with differences that depends only on narrow variables by its range.
 
-        Differences of variables and exponentials are kept, and so are plain terms next to others: they keep their slope.
+        Branching reduces narrow variables to points, where the range is exact. Differences of variables and exponentials
+        are kept, and so are terms without differences in a longer sum: they keep their slope.
         """
         if not self.is_narrow(a):
             return a
@@ -233,7 +236,7 @@ class Algebra:
         return self._lifted[mark]
 
     def _is_short(self, index: int) -> bool:
-        """Return whether an atom is a variable, or an extreme of differences of two monomials of variables."""
+        """Return whether an atom is a variable, or a maximum or minimum of differences of two monomials of variables."""
         atom = self.atoms[index]
         return atom.kind is AtomKind.variable or all(
             len(part.terms) <= 2
@@ -242,7 +245,9 @@ class Algebra:
         )
 
     def _is_plain(self, index: int) -> bool:
-        """Return whether an atom is a variable or a hull, or a sum or extreme of such atoms without differences."""
+        """Return whether an atom is a variable, is known only by its range, or is a sum or extreme of such atoms without
+        differences.
+        """
         atom = self.atoms[index]
         if atom.kind in (AtomKind.variable, AtomKind.hull):
             return True
@@ -255,11 +260,10 @@ class Algebra:
         )
 
     def lifted(self, a: Signomial) -> Signomial:
-        """Return a positive signomial as a single term, with a new atom if necessary.
+        """Return a positive signomial as a single term, with a new auxiliary variable if necessary.
 
-        The atom is scaled, so that multiples share it.
-
-        The signomial is assumed to be positive: its range is cut where it is not.
+        The variable is normalized, so that multiples of a sum share it. The signomial is assumed to be positive: its
+        range is cut where it is not.
         """
         if len(a.terms) <= 1:
             return a
@@ -352,7 +356,7 @@ class Algebra:
         return result
 
     def times(self, a: Signomial, b: Signomial) -> Signomial:
-        """Return `a b`, expanded if the result is short, else with factors as atoms."""
+        """Return `a b`, expanded if the result is short, else with each factor as an auxiliary variable."""
         if not a.terms or not b.terms:
             return ZERO
         if len(a.terms) > 1 and len(b.terms) > 1 and len(a.terms) * len(b.terms) > self.options.expanded_terms:
@@ -381,7 +385,7 @@ class Algebra:
         return self.plus(this, that)
 
     def _short(self, a: Signomial) -> Signomial:
-        """Return a sum that is positive everywhere as one atom; return any other signomial unchanged."""
+        """Return a sum that is positive everywhere as one auxiliary variable; return any other signomial unchanged."""
         return self.lifted(a) if len(a.terms) > 1 and self.positive(a) else a
 
     def power(self, a: Signomial, exponent: float) -> Signomial:
@@ -446,8 +450,10 @@ class Algebra:
         return self.minus(self.atom(kind, kept, low, high), shift)
 
     def _lift(self, parts: list[Signomial], low: np.ndarray, wanting: np.ndarray) -> Signomial:
-        """Return a shift that makes arguments with an extreme of at least `low` positive at the nodes `wanting`; 0 at
-        other nodes.
+        """Return a shift that makes the arguments of a maximum or minimum positive.
+
+        **Arguments:** `parts`: the arguments; `low`: lower end of their extreme; `wanting`: mask (node,), the shift is 0
+        elsewhere.
         """
         if not wanting.any():
             return ZERO
@@ -513,5 +519,5 @@ class Algebra:
         return self.minus(result, number(shift)) if shift.any() else result
 
     def is_narrow(self, a: Signomial) -> bool:
-        """Return whether a signomial depends only on narrow atoms."""
+        """Return whether a signomial depends only on narrow variables: those whose ranges branching reduces to points."""
         return bool(self.narrow) and all(atom in self.narrow for key in a.terms for atom, _ in key)

@@ -22,7 +22,7 @@ class NotRecordable(TypeError):
 
 
 class TapeArray(np.lib.mixins.NDArrayOperatorsMixin):
-    """Array with one value per node, (node,), that records the operations applied to it on a tape."""
+    """NumPy-like array with one value per search-tree node, (node,), that records the operations applied to it on a tape."""
 
     __slots__ = ("number", "tape", "value")
 
@@ -81,14 +81,14 @@ class TapeArray(np.lib.mixins.NDArrayOperatorsMixin):
         return self.value.dtype
 
     def any(self) -> bool:
-        """Return whether the value is true at some node. A false result becomes a condition of the replay."""
+        """Return whether the value is true at some search-tree node. A false result becomes a condition of the replay."""
         holds = bool(self.value.any())
         if not holds:
             self.tape.ask(self.number, False)
         return holds
 
     def all(self) -> bool:
-        """Return whether the value is true at every node. A true result becomes a condition of the replay."""
+        """Return whether the value is true at every search-tree node. A true result becomes a condition of the replay."""
         holds = bool(self.value.all())
         if holds:
             self.tape.ask(self.number, True)
@@ -114,7 +114,10 @@ class TapeArray(np.lib.mixins.NDArrayOperatorsMixin):
 
 
 def guessed(value: Any) -> np.ndarray:
-    """Return the traced nodes' values. Use them only for choices that remain valid, if not optimal, at other nodes."""
+    """Return the values of the traced nodes as a plain array.
+
+    Use them only for choices that remain valid, if not optimal, at other nodes.
+    """
     return value.value if isinstance(value, TapeArray) else np.asarray(value)
 
 
@@ -197,7 +200,7 @@ def _chosen(condition: np.ndarray, yes: np.ndarray, no: np.ndarray) -> np.ndarra
 
 @dataclass
 class Tape:
-    """Operations applied to the nodes of one trace, in order."""
+    """Operations applied to the search-tree nodes of one trace, in order."""
 
     nodes: int
     most: int = REFORMULATION.most_operations  # maximum number of recorded operations
@@ -209,7 +212,7 @@ class Tape:
     _numbers: dict[str, int] = field(default_factory=dict, repr=False)  # of constants, by their hexadecimal form
 
     def input(self, value: np.ndarray) -> TapeArray:
-        """Register an input of the trace, (node,)."""
+        """Register an input of the trace: values (node,) at the traced search-tree nodes."""
         number = self._new(np.positive, ())
         self.inputs.append(number)
         return TapeArray(self, number, np.asarray(value, np.float64))
