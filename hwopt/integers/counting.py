@@ -105,8 +105,9 @@ def _shared(system: System, box: Boxes) -> list[str]:
 
 
 def _gone_through(relation: Relation) -> Iterable[str]:
-    """Return the coordinates of a relation that must be enumerated, since they leave to another more than a range of
-    multiples.
+    """Return the coordinates of a relation whose valid values, given the others, are not a range of multiples.
+
+    They have to be enumerated.
     """
     if isinstance(relation, Nested):
         return relation.names[1:]

@@ -1,8 +1,8 @@
 """Relations between integer coordinates: limits on products, divisibility of products, and conditional relations.
 
-A relation is declared once. Four uses follow from the declaration: bounds of one coordinate given values or ranges of the
-others, validity of points, the constraint that a relaxation keeps, and the step of a coordinate. Columns are arrays of
-floating numbers by coordinate, NumPy or JAX.
+A relation is declared once. Search and proof derive from it the bounds of one coordinate given the others, the validity
+of points, the constraint that a relaxation keeps, and the step of a coordinate. Columns are arrays of floating numbers by
+coordinate, NumPy or JAX.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ Columns = Mapping[str, Array]
 def complete_points(system: System, wanted: Mapping[str, Any], cube: Columns) -> dict[str, Any]:
     """Return points of a system, as columns by coordinate.
 
-    - A coordinate with a list of values gets the value whose share of [0, 1) contains the sample, else the value nearest
-      to the wanted one.
+    - A coordinate with a list of values divides [0, 1) into equal shares; its sample selects one. Without a sample, it
+      gets the value nearest to the wanted one.
     - A coordinate that follows from a named product gets the multiple of its step that comes nearest to the wanted
       product.
     - Any other is sampled log-uniformly from the range that the relations leave, or rounded to the nearest value in this

@@ -163,7 +163,10 @@ class System:
 
     @cached_property
     def looked_up_together(self) -> list[tuple[int, int]]:
-        """Pairs of columns that are adjacent in a look-up: bounds on its results say little until both are points."""
+        """Pairs of columns (coordinates) that are consecutive arguments of a look-up.
+
+        Bounds on the results of a look-up say little until both coordinates are points.
+        """
         return sorted({pair for each in self.lookups for pair in itertools.pairwise(self.at[name] for name in each.of)})
 
     @cached_property
@@ -277,7 +280,9 @@ class System:
         high[:] = np.where(below > 0, values[below - 1], 0.0)
 
     def bounds(self, name: str, low: Columns, high: Columns) -> tuple[Any, Any]:
-        """Return the range that the relations leave to a coordinate if it and all others are between `low` and `high`."""
+        """Return the smallest and largest value that the relations leave to a coordinate, if it and all others are
+        between `low` and `high`.
+        """
         least, most = low[name], high[name]
         for relation in self.relations:
             if name in relation.names:

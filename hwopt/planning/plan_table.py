@@ -28,7 +28,7 @@ _BITS = 40  # objectives that agree to this number of bits are equal; the rest i
 
 @dataclass(frozen=True)
 class PlanTable:
-    """Plans as columns of integers. Of plans that differ only in sharding, the least sharded comes first.
+    """Table of plans as columns of integers. Of plans that differ only in sharding, the least sharded comes first.
 
     **Arguments:**
 

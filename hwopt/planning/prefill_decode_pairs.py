@@ -153,7 +153,9 @@ class PairGroup:
         self.measures = self._measured() if len(self.fitting) else {}
 
     def _room(self, service: Service, cluster: Cluster, plans: Plan) -> tuple[np.ndarray]:
-        """Return the memory margins of plans, next to a second group with the same degrees that holds only weights."""
+        """Return the memory margins of one group's plans, next to a second group with the same degrees that holds only
+        weights.
+        """
         empty = dataclasses.replace(plans, micro_batch=jnp.zeros_like(plans.tp))
         pair = Disaggregated(plans, empty) if self.prefills else Disaggregated(empty, plans)
         return (memory_margins(service, cluster, pair)[1],)

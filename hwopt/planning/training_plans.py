@@ -28,7 +28,7 @@ from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import tensor_degrees
 
 NONE, SELECTIVE, FULL = 0, 1, 2
-"""Values of the column `recompute`."""
+"""Values of the column `recompute`: activation recomputation of no layer part, of attention only, or of full layers."""
 
 COMMON = (*OFFLOADED, "local_steps")
 """Settings that all plans of a search may be given in common.

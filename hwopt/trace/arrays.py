@@ -37,7 +37,7 @@ def objects(elements: list, shape: tuple[int, ...]) -> Unknown:
 
 
 def taken(value: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Return elements by flat index."""
+    """Return elements by their index in the flattened array. **Arguments:** `places`: indices; the result has their shape."""
     if is_known(value):
         return value.reshape(value.shape[0], -1)[:, places.ravel()].reshape(value.shape[0], *places.shape)
     return value.ravel()[places.ravel()].reshape(places.shape)

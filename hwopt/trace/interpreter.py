@@ -31,15 +31,15 @@ class Interpreter(abc.ABC):
 
     @abc.abstractmethod
     def lifted(self, value: np.ndarray) -> Any:
-        """Convert a known number (node,) to an element."""
+        """Convert a known number (node,) to an element of the subclass's algebra."""
 
     @abc.abstractmethod
     def element(self, name: str, arguments: tuple, params: dict) -> Any:
-        """Apply an elementwise operation to elements, at least one of them unknown."""
+        """Apply an elementwise JAX operation to elements of the algebra, at least one of them unknown."""
 
     @abc.abstractmethod
     def folded(self, name: str, row: list) -> Any:
-        """Reduce a row of elements to one element (`reduce_sum`, `argmax`, ...)."""
+        """Reduce a row of elements of the algebra to one element (`reduce_sum`, `argmax`, ...)."""
 
     @abc.abstractmethod
     def unreadable(self, why: str = "") -> Exception:

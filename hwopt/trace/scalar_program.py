@@ -115,8 +115,10 @@ class ScalarProgram:
         return self.again(Simplifier(), inner)
 
     def again(self, simplifier: Simplifier, inner: ScalarProgram | None = None) -> ScalarProgram:
-        """Return the program with its operations rebuilt by a simplifier. **Arguments:** `inner`: program that provides
-        its inputs.
+        """Return an equivalent program whose operations are rebuilt by a simplifier.
+
+        **Arguments:** `simplifier`: builder of operations; `inner`: program whose outputs replace the inputs; None keeps
+        the inputs.
         """
         if inner is None:
             free = _inputs(len(self.inputs))
@@ -314,7 +316,7 @@ class Simplifier(Interpreter):
         return simpler if simpler is not None else self.kept(name, arguments, primitive)
 
     def again(self, symbol: Symbol, arguments: tuple) -> Element:
-        """Rebuild an operation with new arguments, some of which may now be constants."""
+        """Rebuild an operation with new arguments, some of which may now be constants, and simplify it."""
         self.origin = symbol.origin
         if not any(isinstance(each, Symbol) for each in arguments):
             return on_numbers(symbol.name, [np.asarray(each)[None] for each in arguments], dict(symbol.params))[0]

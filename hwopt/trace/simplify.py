@@ -91,10 +91,11 @@ class _CheaperOperations(Simplifier):
 
 
 def slopes(line: ScalarProgram, places: Sequence[int]) -> ScalarProgram:
-    """Return a program of the derivatives of the only output with respect to some inputs, by JAX's reverse mode.
+    """Return a program of the derivatives of a scalar program with one output, by JAX's reverse mode.
 
-    **Arguments:** `line`: program with one output; `places`: indices of these inputs. The result takes all inputs of
-    `line`.
+    **Arguments:** `line`: the program; `places`: indices of the inputs with respect to which derivatives are taken.
+
+    **Returns:** a program with the inputs of `line`; its outputs are the derivatives.
     """
 
     def value(*x: Array) -> Any:

@@ -19,12 +19,15 @@ The rounding error itself is smaller than the number of terms times 1.1e-16 of t
 
 
 def constraints(structure: ProgramStructure, numbers: ProgramNumbers, y: np.ndarray):
-    """Evaluate all groups of a batch of programs.
+    """Evaluate the constraint groups of a batch of programs.
 
-    **Arguments:** `y`: (problem, variable), or one row for all problems.
+    **Arguments:** `structure`, `numbers`: the programs; `y`: points (problem, variable), or one row for all problems.
 
-    **Returns:** values of the groups (problem, group), weights of the terms in the groups' gradients (problem, term), and
-    sums of absolute values that bound the rounding error of each group's value (problem, group).
+    **Returns:** three arrays:
+
+    - values of the groups (problem, group);
+    - weights of the terms in the groups' gradients (problem, term);
+    - sums of absolute values, to which the rounding error of each group's value is proportional (problem, group).
     """
     soft, target = structure.target < 0, np.maximum(structure.target, 0)
     group = structure.group

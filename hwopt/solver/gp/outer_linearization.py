@@ -36,12 +36,21 @@ def dies_made(
 ) -> Signomial:
     """Bound the dies per good die (`hwopt.trace.yield_primitive`) from below by a maximum of monomials.
 
-    The bound is `max over b of A_b u^(alpha - b) (H / alpha)^b`, with `u = 1 + F / alpha`. The exact function is `(1 + F
-    / alpha)^alpha phi(rho)`, with `rho = H / (alpha + F)`, where `log phi` is convex in `log rho` with slopes from 0 to
-    alpha. Between lines of slopes b and b' the bound is low by about `(b' - b)^2 / (8 b)`, since the curvature of `log
-    phi` is about its slope. Slopes that grow quadratically therefore give the same error everywhere.
+    The bound is `max over b of A_b u^(alpha - b) (H / alpha)^b`, with `u = 1 + F / alpha`. The exact function is
 
-    **Arguments:** `fixed`, `open_to_repair`: expected defects F and H; `spares` S; `clustering` alpha.
+        (1 + F / alpha)^alpha phi(rho),   rho = H / (alpha + F),
+
+    where `log phi` is convex in `log rho` with slopes from 0 to alpha. Between lines of slopes b and b' the bound is low
+    by about `(b' - b)^2 / (8 b)`. This is because the curvature of `log phi` is about equal to its slope. Slopes that
+    grow quadratically therefore give the same error everywhere.
+
+    **Arguments:**
+
+    - `algebra`: the algebra of all expressions.
+    - `fixed`, `open_to_repair`: expected defects F in the area where any defect kills the die, and H in the repairable
+      area.
+    - `spares`: S, number of repairable units that may be lost.
+    - `clustering`: alpha of the negative binomial law.
     """
     relative = lambda defects: algebra.over(defects, number(clustering))
     known = algebra.lifted(algebra.plus(ONE, relative(fixed)))

@@ -161,9 +161,9 @@ def _cut(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 class Algebra:
     """Registry of the variables (atoms) of one model, with arithmetic that adds auxiliary variables as needed.
 
-    **Arguments:** `granting`: whether a maximum or minimum is assumed to be positive even if its range reaches below 0,
-    like every sum that is raised to a power (quantities of a model are times and counts). If False, it is represented as
-    an atom minus a shift.
+    **Arguments:** `granting`: whether a maximum or minimum is assumed to be positive even if its range reaches below 0.
+    Quantities of a model are times and counts, and the same is assumed of every sum that is raised to a power. If False,
+    the maximum or minimum is represented as an atom minus a shift.
     """
 
     granting: bool = True

@@ -1,9 +1,9 @@
 """Tracing of NumPy arithmetic over batches of search-tree nodes: arrays that record each operation on a tape for later replay.
 
-An array has one element per node. While the model is read, Python may branch on such arrays only by `any` and `all` over
-nodes, as in "where this is true at every node, a simpler form is enough". The tape records each `all` that was true and
-each `any` that was false as a condition of the replay. The opposite results need no check: they select the general form,
-which is valid at every node.
+An array has one element per node. During tracing, Python may branch on such arrays only by `any` and `all` over nodes. An
+example is "if this is true at every node, a simpler form is enough". The tape records each `all` that was true and each
+`any` that was false as a condition of the replay. The opposite results need no check: they select the general form, which
+is valid at every node.
 """
 
 from __future__ import annotations
