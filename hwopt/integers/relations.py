@@ -30,7 +30,7 @@ _QUOTIENT_SLIP, _QUOTIENT_SLACK = 1e-6, 1e-3
 """Relative and absolute tolerance within which a quotient of columns is an integer, also in single precision."""
 
 _INWARD = 8
-"""Maximum number of unit steps by which one propagation round moves an end of a divisor: the number of chips of a server."""
+"""Maximum number of unit steps by which one propagation round moves an end of a divisor, chosen as the chips of one server."""
 
 LARGEST = 10**15
 """Upper end of a coordinate without a limit."""
@@ -298,7 +298,9 @@ class Nested(Relation):
 
     @staticmethod
     def _apart(name: str, own: Sequence[str], other: Sequence[str], low: Columns, high: Columns) -> tuple[Any, Any]:
-        """Return bounds from the factor of 2: a product certainly smaller than the other is at most half, one larger at
+        """Return bounds that follow from a ratio of at least 2.
+
+        If the coordinate's product is certainly smaller than the other, it is at most half of it; if certainly larger, at
         least twice.
         """
         rest = [each for each in own if each != name]

@@ -1,4 +1,4 @@
-"""Best integer plan of a fixed cluster, by evaluation of every valid plan of a stated lattice."""
+"""Best integer plan of a fixed cluster, by evaluation of every valid plan of a lattice (a declared set of integer plans)."""
 
 import math
 from collections.abc import Callable, Collection, Mapping

@@ -1,4 +1,4 @@
-"""Lattice of all integer serving plans of a fixed cluster, and its points as plans."""
+"""Lattice (declared set) of all integer serving plans of a fixed cluster, and its points as plans."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -55,9 +55,9 @@ def most_sequences(service: Service, cluster: Cluster, tp: list[int]) -> np.ndar
 def serving_plan_system(service: Service, cluster: Cluster, chips: int, batch: int | None = None) -> System:
     """Return the integer system of serving plans on `chips` chips.
 
-    Batch sizes are those of `batch_sizes` up to the number of sequences whose KV cache fits in memory. In layout 1 the
-    weights stay in place. In layout 2 they are sharded over replicas and gathered layer by layer; only prefill uses it,
-    if the software stack supports it. `layout_integers` adds the layouts that few stacks support.
+    Batch sizes are those of `batch_sizes`, or divisors of `batch`, up to the number of sequences whose KV cache fits in
+    memory. In layout 1 the weights stay in place. In layout 2 they are sharded over replicas and gathered layer by layer;
+    only prefill uses it, if the software stack supports it. `layout_integers` adds the layouts that few stacks support.
 
     **Arguments:**
 

@@ -1,4 +1,4 @@
-"""Lattice of all integer training plans of a fixed cluster, and its points as plans."""
+"""Lattice (declared set) of all integer training plans of a fixed cluster, and its points as plans."""
 
 from collections.abc import Collection, Mapping
 from operator import itemgetter

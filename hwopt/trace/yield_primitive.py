@@ -70,7 +70,7 @@ def _too_many(dead: Array, spares: Array, alpha: Array) -> Array:
 
 
 def on_numbers(fixed: Any, open_to_repair: Any, spares: Any, clustering: Any) -> Any:
-    """Return the same ratio in NumPy."""
+    """Return the number of dies manufactured per good die, as `dies_made` does, in NumPy."""
     from scipy.special import betainc
 
     x = (clustering + fixed) / (clustering + fixed + open_to_repair)
@@ -78,7 +78,7 @@ def on_numbers(fixed: Any, open_to_repair: Any, spares: Any, clustering: Any) ->
 
 
 def slopes(fixed: float, open_to_repair: float, spares: float, clustering: float) -> tuple[float, float, float, float]:
-    """Return the derivatives of the ratio's logarithm with respect to all four arguments, from the sum of `_too_many`
+    """Return the derivatives of the log of `dies_made` with respect to its four arguments, from the sum of `_too_many`
     term by term.
     """
     from scipy.special import digamma, gammaln

@@ -19,7 +19,7 @@ from scipy import sparse
 
 @dataclass(frozen=True)
 class _Level:
-    """Columns of the factor that do not depend on each other."""
+    """Level of the elimination tree: columns of the factor that do not depend on each other."""
 
     columns: slice
     diagonal: slice  # their diagonal entries

@@ -161,7 +161,7 @@ def problem_data(
 
 
 def columns(table: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Return a table (problem, number) as columns (number, problem), with the numbers in the given order."""
+    """Transpose a table (problem, number) to columns (number, problem), with the numbers in the given order."""
     return np.ascontiguousarray(table[:, order].T)
 
 
@@ -204,17 +204,17 @@ def _values(frame: NewtonTables, given: ProblemData, y: Array) -> tuple[Array, A
 
 
 def rows(table: Array, which: Array) -> Array:
-    """Return rows of a table."""
+    """Return the rows `which` of a table."""
     return table.take(which, axis=0, mode="clip")
 
 
 def _pull(frame: NewtonTables, weights: Array, v: Array) -> Array:
-    """Return Jᵀ v."""
+    """Return Jᵀ v, where J is the Jacobian of the groups."""
     return frame.by_variable @ (weights * rows(v, frame.group)) - frame.to_target @ v
 
 
 def _push(frame: NewtonTables, weights: Array, d: Array) -> Array:
-    """Return J d."""
+    """Return J d, where J is the Jacobian of the groups."""
     terms = frame.exponents @ d
     terms *= weights
     return frame.sums @ terms - frame.from_target @ d
