@@ -103,9 +103,10 @@ def _gathers(service: Service, cluster: Cluster) -> bool:
 def layout_integers(service: Service, stack: Stack, chips: int) -> tuple[dict[str, range], list[Relation]]:
     """Return the integers of the optional layouts that a stack supports, where they can matter, and their relations.
 
-    - `slots`: 1 if ranks hold as few redundant experts as fill all ranks, 2 with one more per rank.
-    - `halves`: number of parts of a batch, 2 for two overlapped half batches.
-    - `cache_split`: number of parts of a KV cache that `t` ranks, or `t / k`, would otherwise replicate.
+    - `slots`: 1 if ranks hold only as many redundant experts as fill all ranks, 2 with one more per rank.
+    - `halves`: 2 if a batch is processed in two halves that overlap communication with compute, else 1.
+    - `cache_split`: number of ranks that share one KV cache by token instead of replicating it; it divides their number,
+      `t` or `t / k`.
     """
     has = {name: float(getattr(stack, name)) > 0.0 for name in LAYOUTS}
     model = service.model

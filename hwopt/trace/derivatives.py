@@ -74,7 +74,7 @@ RULES: dict[str, Rule] = {
     "dies_made": lambda g, r, *arguments: tuple(g * (r * slope) for slope in yield_primitive.slopes(*arguments)),
     "erfc": lambda g, r, a: (g * (-_OF_ERF * np.exp(-a * a)),),
 }  # fmt: skip
-"""Derivative rules of operations without parameters."""
+"""Reverse-mode derivative rules of operations without parameters, by name."""
 
 FLAT = frozenset({
     "stop_gradient", "floor", "ceil", "round", "sign", "gt", "ge", "lt", "le", "eq", "ne", "and", "or", "not", "is_finite",

@@ -155,7 +155,10 @@ class Interpreter(abc.ABC):
         return objects(result, (*batch, *rows, *columns))
 
     def _placed(self, equation: Any, inputs: list[np.ndarray]) -> np.ndarray:
-        """Evaluate gathers and scatters at known indices: indices of elements are moved in place of the elements."""
+        """Evaluate gathers and scatters at known indices.
+
+        The operation is applied to the indices of the elements; its result says which element goes where.
+        """
         name, params = equation.primitive.name, equation.params
         scatters, updates = name.startswith("scatter"), None
         operand, *places = inputs
