@@ -1,4 +1,4 @@
-"""Redundant gradients: a synchronous step that takes the gradients of the fastest replicas and leaves out the others'."""
+"""Backup workers: synchronous training steps that drop the gradients of the slowest replicas."""
 
 from __future__ import annotations
 
@@ -14,41 +14,45 @@ from hwopt.plan import Plan
 from hwopt.workload.training import TrainingRun
 
 _GRID = np.linspace(-9.0, 12.0, 8401)
-"""Standard deviations over which expectations are integrated."""
+"""Grid over which expectations are integrated, in standard deviations."""
 
 MOST_SHARE = 0.25
-"""Share of the replicas up to which the best number to leave out is looked for."""
+"""Largest share of the replicas that is tried as the number to drop."""
 
 
 @dataclass(frozen=True)
 class BackupRun:
-    """A run whose steps leave out the slowest replicas. **Units:** s, USD."""
+    """A training run whose steps drop the slowest replicas. **Units:** s, USD."""
 
     left_out: int
-    replicas: int  # that can be left out one by one
+    replicas: int  # number of replicas that can be dropped one by one
     step_time_s: float
-    lost: float  # share of the samples of a step that do not count
-    faster: float  # useful samples a second over those of a step of all, less 1
+    lost: float  # share of the samples of a step that is dropped
+    faster: float  # increase of useful samples per second over steps that wait for all replicas
     run_time_s: float
     run_cost_usd: float
 
 
 @dataclass(frozen=True)
 class BackupStudy:
-    """What leaving out slow replicas gains: as asked, at its best, and without."""
+    """A run with backup workers: as requested (`asked`), with the best number of replicas dropped, and with none (`all`)."""
 
     asked: BackupRun
     best: BackupRun
     all: BackupRun
-    sigma: float  # of one chip's step, of jitter and production together
-    least_sigma: float  # from which leaving one replica out pays; infinite where none does
+    sigma: float  # relative standard deviation of one chip's step time, jitter plus production stragglers
+    least_sigma: float  # from which dropping one replica pays; infinite where it never does
 
 
 def expected_order_sigmas(chips: float, replicas: int, left_out: int) -> float:
-    """Mean of the (n - b)-th of n replicas' delays, each the largest of its N / n chips' normal ones, in standard deviations.
+    """Return the expected delay of the (n - b)-th of n replicas, in standard deviations of one chip's delay.
 
-    A replica is within x with probability `F = Phi(x)^(N/n)`, the (n - b)-th with `I_F(n - b, b + 1)`, a regularised incomplete
-    beta function; its mean is the integral of what is left above, from nine standard deviations below, in steps of 0.0025.
+    The delay of a replica is the maximum of N / n independent normal delays of its chips. A replica is within x with
+    probability `F = Phi(x)^(N/n)`. The (n - b)-th replica is within x with probability `I_F(n - b, b + 1)`, a regularized
+    incomplete beta function. The mean is the integral of the complement from nine standard deviations below, in steps of
+    0.0025.
+
+    **Arguments:** `chips` N, `replicas` n, `left_out` b.
 
     **Source:** order statistics of independent samples (David and Nagaraja, Order Statistics, section 2.1; recalled).
     """
@@ -60,7 +64,11 @@ def expected_order_sigmas(chips: float, replicas: int, left_out: int) -> float:
 
 
 def independent_replicas(plan: Plan) -> int:
-    """Replicas none of whose chips another one waits for within a step: those of data parallelism, or of a set of experts."""
+    """Return the number of replicas that do not wait for one another within a step.
+
+    These are data-parallel replicas. With expert parallelism they are the sets of chips that hold all experts, if those are
+    fewer.
+    """
     replicas = count_of(plan.dp)
     if float(plan.ep) > 1.0:
         replicas = min(replicas, max(int(float(plan.tp * plan.cp * plan.dp / (plan.ep * plan.expert_tp))), 1))
@@ -68,15 +76,20 @@ def independent_replicas(plan: Plan) -> int:
 
 
 def backup(run: TrainingRun, cluster: Cluster, plan: Plan, report: TrainingReport, left_out: int | None) -> BackupStudy:
-    """Steps that wait for n - b of n replicas: `T_b = T - T_work (sigma_jitter + sigma_production) (E_n - E_(n-b))`.
+    """Predict steps that wait for n - b of n replicas: `T_b = T - T_work (sigma_jitter + sigma_production) (E_n - E_(n-b))`.
 
-    Useful samples are `(n - b)/n` of the batch, so that it pays where the step shortens by more than `b/n`. Chips differ as normal
-    numbers, independent of each other and of the last step; failures stop the job as ever, and a tail heavier than normal would
-    gain more.
+    Only `(n - b)/n` of the batch counts, so that dropping pays where the step shortens by more than the share `b/n`. Delays of
+    chips are normal, independent between chips and between steps. Failures stop the job as before. A tail heavier than normal
+    would increase the gain. `T_work` is the step time T without jitter, stragglers, overhead and communication between sites.
+    `E_k` is the expected delay of the k-th fastest replica, in standard deviations (`expected_order_sigmas`).
 
-    **Arguments:** the `report` of the same run waiting for all; `left_out` b, None for the best up to a quarter.
+    **Arguments:**
 
-    **Raises:** `UserError` where there are no b + 1 independent replicas, weights are spread over replicas, or several sites train.
+    - `report`: report of the same run when it waits for all replicas.
+    - `left_out`: number b of dropped replicas; None for the best up to a quarter of them.
+
+    **Raises:** `UserError` for fewer than b + 1 independent replicas, for weights sharded across replicas, for a batch ramp,
+    and for training at several sites.
 
     **Source:** Chen et al., Revisiting Distributed Synchronous SGD, arXiv 1604.00981, section 3 (recalled).
     """
@@ -108,7 +121,7 @@ def backup(run: TrainingRun, cluster: Cluster, plan: Plan, report: TrainingRepor
 
     some = range(int(MOST_SHARE * replicas) + 1)
     best = max((of(b) for b in _tried(len(some))), key=lambda each: each.faster)
-    # One pays where (1 - 1/n) T > T - work sigma gained: sigma > T / (n work gained).
+    # Dropping one replica pays where (1 - 1/n) T > T - work sigma gained, thus for sigma > T / (n work gained).
     first = gained(1) if replicas > 1 else 0.0
     fixed = step - work * sigma * slowest
     slope = replicas * first - slowest
@@ -117,7 +130,7 @@ def backup(run: TrainingRun, cluster: Cluster, plan: Plan, report: TrainingRepor
 
 
 def _tried(count: int) -> list[int]:
-    """Numbers of replicas to leave out: all up to 32, then ever wider apart."""
+    """Return the numbers of dropped replicas to try: all up to 32, then about 60 in geometric steps."""
     wider = np.unique(np.geomspace(33, max(count - 1, 33), 60).astype(int))
     return [b for b in (*range(33), *wider.tolist()) if b < count]
 

@@ -1,4 +1,4 @@
-"""Frontiers of several choices as one: at every combination of budgets the best of them, under the least of their bounds."""
+"""Merging of frontiers: the best of several choices for every combination of budgets, with the least of their lower bounds."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ if TYPE_CHECKING:
 
 
 def best_of(frontiers: Sequence[xarray.Dataset], names: Sequence[str]) -> xarray.Dataset:
-    """One frontier of several over the same budgets.
+    """Merge frontiers of several choices over the same budgets into one.
 
-    **Arguments:** `names` of the choices that each is of.
+    **Arguments:**
 
-    **Returns:** a dataset as each of them, of the best at every point; `lower_bound` is the least of all, and `certified` says
-    that all are; `choice`: the name of the best, empty where none satisfies the budgets.
+    - `frontiers`: one dataset for each combination of choices.
+    - `names`: name of the combination of each dataset.
+
+    **Returns:** a dataset with the same variables, taken from the best frontier at every point. `lower_bound` is the least of
+    all bounds. `certified` is true where all frontiers are certified. `choice` names the best; it is empty where none is
+    feasible.
     """
     first = frontiers[0]
     goal = str(first.attrs["objective"])
@@ -30,7 +34,7 @@ def best_of(frontiers: Sequence[xarray.Dataset], names: Sequence[str]) -> xarray
         taken = np.take_along_axis(table, best[None], axis=0)[0]
         result[name] = (of.dims, taken.astype(of.dtype) if of.dtype.kind == "i" else taken, of.attrs)
     proved = np.stack([each["certified"] > 0 for each in frontiers]).all(axis=0)
-    # Where one is proved to hold nothing, nothing of it is below any bound.
+    # A frontier that is proved infeasible at a point cannot lower the bound there.
     bounds = np.stack([np.where(each["feasible"] > 0, each["lower_bound"], np.inf) for each in frontiers]).min(axis=0)
     bound = np.where(none | ~proved, np.nan, bounds)
     result["certified"][:] = proved

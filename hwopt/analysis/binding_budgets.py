@@ -1,4 +1,4 @@
-"""What binds next as a machine grows: budgets lifted one after the other, each answer proved."""
+"""Binding budgets in sequence: relax the binding budget, re-solve, and find the next one. Each answer is certified."""
 
 from __future__ import annotations
 
@@ -24,9 +24,12 @@ from hwopt.validation import boxes_of, check_question, check_seconds, names_of
 
 @dataclass(frozen=True)
 class BindingBudget:
-    """A budget that binds, and what happens where it does not.
+    """A binding budget and the effect of removing it.
 
-    **Arguments:** `names` of the budgets lifted, one but for the last of all; `before` with them, `after` without.
+    **Arguments:**
+
+    - `names`: budgets that were removed. There is one, except where only several together have an effect.
+    - `before`, `after`: the answers with and without these budgets.
     """
 
     names: tuple[str, ...]
@@ -34,25 +37,29 @@ class BindingBudget:
     after: Solution
 
     def limit(self, name: str) -> BudgetUse:
-        """A lifted budget as it was asked, with what the answer before used of it."""
+        """Return a removed budget with its requested limit and its use in the answer before."""
         return _budget(self.before, name)
 
     def until(self, name: str) -> float:
-        """How much of a lifted budget the answer without it uses: with that much it binds no more."""
+        """Return how much of a removed budget the answer without it uses. With that limit the budget is no longer binding."""
         return _budget(self.after, name).used
 
     @property
     def gained(self) -> float:
-        """Share of the objective that is saved without them."""
+        """Return the share of the objective that is saved without these budgets."""
         return 1.0 - self.after.objective / self.before.objective
 
 
 @dataclass(frozen=True)
 class BindingBudgets:
-    """Budgets of one question in the order in which they bind.
+    """Budgets of one question in the order in which they become binding.
 
-    **Arguments:** `start`: the answer as asked; `walls` one after the other, all before lifted; `idle`: budgets that cost nothing
-    at any stage; `over`: whether time ran out before all were tried.
+    **Arguments:**
+
+    - `start`: the answer with all budgets.
+    - `walls`: binding budgets in sequence. At each one, all earlier ones are removed.
+    - `idle`: budgets that are not binding at any stage.
+    - `over`: whether time ran out before all budgets were tried.
     """
 
     start: Solution
@@ -62,7 +69,7 @@ class BindingBudgets:
 
     @property
     def answers(self) -> list[Solution]:
-        """As asked, then without each wall."""
+        """Return the answer with all budgets, then the answer after each removal."""
         return [self.start, *(each.after for each in self.walls)]
 
 
@@ -76,18 +83,24 @@ def walls(
     progress: bool = False,
     options: SearchOptions | None = None,
 ) -> BindingBudgets:
-    """Which budget of a question binds, how much of it would be enough, and which one binds next.
+    """Find which budget of a question binds, which limit would be enough, and which budget binds next.
 
-    The answer's fullest budget is lifted. Where the objective gets better than was proved possible with it, it is a wall, which
-    ends where the answer without it stands: with that much of it, and all else as it was, it binds no more. It stays lifted, and
-    the next fullest is looked for. Where those that are nearly used up cost nothing alone, all that are left are lifted together:
-    if that gains nothing either, none of them binds; if it does, the others are tried alone too, and what then is left binds
-    together.
+    The budget with the highest utilization is removed. It is binding if the objective becomes better than the proved bound with
+    it. The use in the new answer is the limit at which it stops binding, all else equal. It stays removed, and the search goes
+    on with the next fullest budget.
 
-    **Arguments:** `objective`: a question with budgets; `seconds` for all answers together; `freeze`, `bounds`, `choices`,
-    `progress`, `options` as of `optimize`: each answer is the best of all combinations of choices.
+    If no nearly exhausted budget is binding alone, all remaining budgets are removed together. If that has no effect, none is
+    binding. If it has, the other budgets are tried alone as well. Those exceeded by the answer without budgets then bind
+    jointly.
 
-    **Returns:** the answers, and walls between them; none where no design satisfies the budgets.
+    **Arguments:**
+
+    - `objective`: a question with budgets.
+    - `seconds`: time limit for all answers together.
+    - `freeze`, `bounds`, `choices`, `progress`, `options`: as in `optimize`. Each answer is the best of all combinations of
+      choices.
+
+    **Returns:** the answers and the binding budgets between them. There are none where no design satisfies the budgets.
 
     **Raises:** `UserError` for a question without budgets, and for a list of questions.
     """
@@ -130,9 +143,15 @@ def _next(
     deadline: Deadline,
     own: BindingOptions,
 ) -> BindingBudget | None:
-    """The next wall: one budget, or several that give way together only; None where all cost nothing, or time is over.
+    """Find the next binding budget, or several that bind only jointly. Return None where none binds, or time is over.
 
-    **Arguments:** `left`: budgets in force; `without` some of them: the answer.
+    **Arguments:**
+
+    - `now`: the current answer.
+    - `left`: names of the budgets in force.
+    - `without`: function that solves the question without the named budgets.
+    - `deadline`: time limit.
+    - `own`: tolerances of the search for binding budgets.
     """
     near = _fullest(now, left, own.near)
     for name in near:
@@ -148,7 +167,7 @@ def _next(
 
 
 def _answer(asked: Any, near: Solution | None, deadline: Deadline, how: Mapping[str, Any]) -> Solution:
-    """The answer of a question, searched from that of one with tighter budgets."""
+    """Solve a question, warm-started from the answer `near` of the question with tighter budgets."""
     designs: Sequence[Any] = []
     several = bool(how["choices"]) or left_open(asked)
     if near is not None and near.certificate.lower_bound is not None and not several:
@@ -158,7 +177,7 @@ def _answer(asked: Any, near: Solution | None, deadline: Deadline, how: Mapping[
 
 
 def _lifted(objective: Any, names: Iterable[str], own: BindingOptions) -> Any:
-    """The question without budgets, which stay in it with limits that nothing reaches."""
+    """Return the question without the named budgets. They remain in it with limits out of reach."""
     return replace(objective, **{name: own.lifted * getattr(objective, name) for name in names})
 
 
@@ -167,13 +186,13 @@ def _budget(solution: Solution, name: str) -> BudgetUse:
 
 
 def _fullest(solution: Solution, names: Iterable[str], least: float = 0.0) -> list[str]:
-    """Budgets of which an answer uses a `least` share: those with a price first, then by that share."""
+    """Return the budgets with at least a share `least` in use, ordered by shadow price, then by utilization."""
     known = [each for each in solution.budgets if each.name in names and each.used >= least * each.limit]
     price = lambda each: each.elasticity if math.isfinite(each.elasticity) else 0.0
     return [each.name for each in sorted(known, key=lambda each: (-round(price(each), 4), -each.used / each.limit))]
 
 
 def _better(before: Solution, after: Solution, own: BindingOptions) -> bool:
-    """Whether an answer is better than what was proved possible before, or else than what was found."""
+    """Return whether `after` beats the proved lower bound of `before`, or its objective where nothing is proved."""
     bound = before.certificate.lower_bound if before.outcome is Outcome.proved else None
     return after.feasible and after.objective < (bound or before.objective) * (1.0 - own.least_gain)

@@ -1,19 +1,23 @@
-"""Where the time of a machine's chips goes in a run: parts of the step, arithmetic done again, failures, tokens wasted."""
+"""Breakdown of chip time in a training run: parts of the step, recomputation, failures and wasted tokens."""
 
 from hwopt.model.report import TrainingReport
 
 RECOMPUTED, FAILURES, WASTED = "recomputed", "failures", "wasted_tokens"
-"""What takes chip time besides the parts of a step."""
+"""Categories of chip time that are not parts of the step."""
 
 
 def chip_time(report: TrainingReport, chips: float, tokens_needed: float = 1.0) -> dict[str, float]:
-    """Seconds of a chip for one token of a run, by what takes them; those of no part are left out.
+    """Return chip-seconds per token of a run, by category. Categories without time are left out.
 
-    Parts of the step (of its last stage, where the batch grows), arithmetic that is done again, time that failures take, and
-    tokens that a batch wastes: `s_k + s (1 / g - 1) + s / g (r - 1)`, which add up to `s r / g`, with s chips over tokens a second
-    and g goodput.
+    The categories are the parts of the step, recomputation, failures, and tokens that a large batch wastes. If the batch grows
+    during the run, the step is that of its last stage. The sum `s_k + s (1 / g - 1) + s / g (r - 1)` equals `s r / g`, where s
+    is chips divided by tokens per second and g is goodput.
 
-    **Arguments:** `tokens_needed` r, for the loss that counts, over those of the run.
+    **Arguments:**
+
+    - `report`: report of the run.
+    - `chips`: number of chips.
+    - `tokens_needed`: r, tokens needed for the reference loss over those of the run.
     """
     step = float(report.step_time_s)
     whole, goodput = chips / float(report.tokens_per_s), float(report.goodput)

@@ -1,4 +1,4 @@
-"""Chips side by side: the proved answer of a question on each, and what would have to change for a loser to win."""
+"""Chip comparison: the certified answer of a question for each chip, and the break-even conditions of the losers."""
 
 from __future__ import annotations
 
@@ -25,20 +25,25 @@ from hwopt.validation import check_question, check_seconds, names_of
 from hwopt.workload.service import Service
 
 MOST_CHIPS = 64
-"""Searches, each of some seconds."""
+"""Maximum number of chips to compare; each takes a search of some seconds."""
 
 FASTEST = 0.1
-"""Share of its parts' time down to which steps are tried: a tenth is not software any more."""
+"""Smallest share of today's step time in the break-even search. A tenfold speedup is beyond what software can do."""
 
 
 @dataclass(frozen=True)
 class ChipResult:
-    """One chip's answer.
+    """Answer of a question for one chip.
 
-    **Arguments:** `solution`: None where the question cannot be asked of the chip (`refused`) or time was over; `price` of the
-    chip as its file states it; `share`: how much more it costs than the best, of the best's objective; `winning_price_usd` of one
-    chip and `winning_level` of its steps' whole time, over today's, at which this very design is as good as the best; None where no
-    price or no speed makes it so.
+    **Arguments:**
+
+    - `chip`: name of the chip.
+    - `solution`: None where the question cannot be posed for the chip (`refused`) or time ran out.
+    - `price`: price of the chip as its catalog file states it.
+    - `refused`: reason for a missing solution.
+    - `share`: extra cost over the best chip, relative to the best objective.
+    - `winning_price_usd`: price of one chip at which this design ties with the best; None where no price does.
+    - `winning_level`: total step time over today's at which this design ties with the best; None where no speed does.
     """
 
     chip: str
@@ -69,12 +74,16 @@ def compare(
     progress: bool = False,
     options: SearchOptions | None = None,
 ) -> list[ChipResult]:
-    """A design question answered on each of some chips, each with its own proof.
+    """Answer a design question for each of several chips, each with its own certificate.
 
-    **Arguments:** `objective`: a question about a machine; `chips` of the catalogue, `["*"]` for all; `seconds` for all of them
-    together; `freeze`, `bounds`, `progress`, `options` as of `optimize`.
+    **Arguments:**
 
-    **Returns:** a row for each chip, the best first; chips without a feasible design, and those that cannot be asked, last.
+    - `objective`: a question about a machine.
+    - `chips`: names of chips of the catalog; `["*"]` for all.
+    - `seconds`: time limit for all chips together.
+    - `freeze`, `bounds`, `progress`, `options`: as in `optimize`.
+
+    **Returns:** a row for each chip, the best first. Chips without a feasible design, and those that cannot be posed, are last.
 
     **Raises:** `UserError` for an unknown chip, and for a question that names none.
     """
@@ -92,7 +101,7 @@ def compare(
     deadline = Deadline(check_seconds(seconds, "compare"))
     asked = combinations(objective, {"chip": chips}, MOST_CHIPS)
     names = [dict(each.chosen)["chip"] for each in asked]
-    records = [catalog.record("chips", name) for name in names]  # refuses unknown ones before any work
+    records = [catalog.record("chips", name) for name in names]  # raises for unknown chips before any work
     rows = []
     for name, record, each in zip(names, records, asked, strict=True):
         price = record.quantities.get("price")
@@ -118,7 +127,7 @@ def compare(
 
 
 def _ranked(rows: Sequence[ChipResult]) -> list[ChipResult]:
-    """The best first, and what would make each other one as good."""
+    """Return the rows with break-even conditions, the best first."""
     answers = [row.solution for row in rows if row.solution is not None and row.feasible]
     best = min((each.objective for each in answers), default=math.nan)
     done = [_beside(row, row.solution, best) if row.solution and row.feasible else row for row in rows]
@@ -126,7 +135,7 @@ def _ranked(rows: Sequence[ChipResult]) -> list[ChipResult]:
 
 
 def _beside(row: ChipResult, solution: Solution, best: float) -> ChipResult:
-    """The row with how far it is from the best, and what would take it there."""
+    """Return the row with its distance from the best and its break-even price and speed."""
     share = solution.objective / best - 1.0
     if share == 0.0:
         return replace(row, share=0.0)
@@ -135,13 +144,15 @@ def _beside(row: ChipResult, solution: Solution, best: float) -> ChipResult:
 
 
 def _value(solution: Solution, design: Design) -> float:
-    """The objective of a design, by the exact model."""
+    """Return the objective of a design by the exact model."""
     return float(solution.problem.objective.value(evaluate_in_numpy(estimate, *design.inputs)))
 
 
 def _winning_price(solution: Solution, price: StatedQuantity | None, best: float) -> float | None:
-    """The price of a chip at which its design costs as little as the best: costs are linear in it. As its file states prices, of
-    which a list of prices may pay a share: with memory at what it costs within these prices, whatever the list asks for it.
+    """Return the chip price at which a design costs as little as the best; None where no positive price does.
+
+    Costs are linear in the price. The result is a price as the chip's file states it, of which a price list may charge a share.
+    The price of memory stays at its value in the list.
     """
     base = lambda design: design.cluster.prices.chip_base_usd
     design, now = solution.built, solution.objective
@@ -158,7 +169,8 @@ def _winning_price(solution: Solution, price: StatedQuantity | None, best: float
 def with_faster_steps(design: Design, share: float) -> Design:
     """Return the design with training steps of `share` of their present time.
 
-    Kernels, collectives, host, input data and the links to the memory pool and between sites get faster at the same power and cost.
+    Kernels, collectives, host, input data and the links to the memory pool and between sites get faster at the same power and
+    cost.
     """
     shorter = lambda c: (
         c.stack.level, c.stack.step_overhead_s, c.sites.latency_s, c.pool.energy_j_per_byte, c.pool.usd_per_byte_per_s,
@@ -173,7 +185,7 @@ def with_faster_steps(design: Design, share: float) -> Design:
 
 
 def _winning_level(solution: Solution, best: float) -> float | None:
-    """How much shorter steps would have to be, over today's, for the same machine and plan to be as good as the best."""
+    """Return the step time over today's at which the same machine and plan tie with the best; None below `FASTEST`."""
     above = lambda share: _value(solution, with_faster_steps(solution.built, share)) - best
     if above(FASTEST) > 0.0:
         return None

@@ -1,4 +1,4 @@
-"""A machine over a day of requests: what each hour finds, and what the day takes in energy and money."""
+"""A serving machine under a daily load curve: load and latency of each hour, energy and cost of the day."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -14,43 +14,49 @@ from hwopt.workload.service import Service
 _HOUR_S = 3600.0
 
 _LEAST = 1e-6
-"""Of the mean hour's requests, in an hour that has none: a machine asked for 0 would be one that answers all it can."""
+"""Request rate, 1/s, of an hour without requests. A rate of exactly 0 would mean "as many as the machine can serve"."""
 
 
 class HourlyLoad(NamedTuple):
-    """One hour. Percentiles are infinite where more comes than is answered."""
+    """One hour of the day. The p99 latencies are infinite where requests exceed capacity."""
 
     requests_per_s: float
-    load: float  # over what the machine can answer
+    load: float  # requests over the capacity of the machine
     first_p99_s: float
     token_p99_s: float
-    power_w: float  # at the meter
+    power_w: float  # at the utility meter
     usd_per_s: float
 
 
 class DailyLoad(NamedTuple):
-    """Hours, and the day's sums."""
+    """All hours of a day and the day's totals."""
 
     hours: tuple[HourlyLoad, ...]
     requests: float
     energy_j: float
     usd: float
-    idle_j: float  # that the machine would take with no request all day
+    idle_j: float  # energy of a whole day without any request
 
     @property
     def overloaded(self) -> int:
-        """Hours in which more comes than is answered."""
+        """Return the number of hours in which requests exceed capacity."""
         return sum(hour.load >= 1.0 for hour in self.hours)
 
 
 def daily_load(service: Service, cluster: AnyCluster, plan: Any, curve: Sequence[float]) -> DailyLoad:
-    """Each hour at its own requests, the same machine and plan all day: its capital is paid whatever comes.
+    """Evaluate each hour of a day at its own request rate, with machine and plan fixed.
 
-    `E = sum of P(r_h) 3600 s`: power is that of idle chips and what requests add, so that a day takes what 24 mean hours take, and
-    the curve counts by the busiest hour alone, which the machine must answer.
+    Capital costs accrue regardless of the load.
 
-    **Arguments:** `service` whose requests are the day's mean (as many as the machine answers with its headroom, where none are
-    stated); `curve`: requests of each hour over the mean's.
+    The energy is `E = sum of P(r_h) 3600 s`. Power is idle power plus a part in proportion to requests, so that the day takes
+    as much energy as 24 mean hours. The curve therefore matters only through the busiest hour, which the machine must be able
+    to serve.
+
+    **Arguments:**
+
+    - `service`: service whose requests are the mean of the day. Where none are stated, the mean is what the machine serves with
+      its headroom.
+    - `curve`: requests of each hour, relative to the mean.
     """
     mean = float(evaluate_in_numpy(estimate, service, cluster, plan).requests_per_s)
     hours = [_hour(service, cluster, plan, mean * share) for share in (*curve, 0.0)]

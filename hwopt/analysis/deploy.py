@@ -1,4 +1,4 @@
-"""Build, colocate or rent a machine: costs, when each is ready, from which occupancy it pays, and what would turn the answer."""
+"""Build, colocate or rent a cluster: costs, lead times, break-even occupancy, and assumptions that would change the answer."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from hwopt.units import MULTIPLIERS
 from hwopt.validation import check_kinds
 
 AT_WORK = power.Activity(*(leaf(x) for x in (0.6, 0.3, 1.0)))
-"""What chips do while they train at some 40 % of their peak (as of `tests/validation/test_rents.py`)."""
+"""Activity of chips that train at some 40 % of their peak (as in `tests/validation/test_rents.py`)."""
 
 LEAD_TIMES = (
     "grid_s", "transformer_s", "switchgear_s", "generators_s", "construction_s", "retrofit_s", "chips_s", "colocation_s", "cloud_s",
     "commissioning_s",
 )  # fmt: skip
-"""Fields of a market."""
+"""Names of the fields of a market (`Deployment`) that are lead times."""
 
 YEAR_S = MULTIPLIERS["year"][0]
 
@@ -42,7 +42,7 @@ BUILD, RETROFIT, HALL, COLOCATE, RENT = "build", "retrofit", "own hall", "coloca
 
 @dataclass(frozen=True)
 class DeployOption:
-    """One way to the machine."""
+    """One way to get the machine (build, retrofit, own hall, colocate or rent), with its costs and dates."""
 
     name: str = shown()
     terms: Terms = shown(spliced=True)
@@ -56,7 +56,7 @@ class DeployOption:
 
 @dataclass(frozen=True)
 class BreakPoint:
-    """A number of the market whose range changes which option is the cheapest."""
+    """A market input whose uncertainty range changes which option is the cheapest."""
 
     number: str = shown()
     at_low: str = shown(meaning="the cheapest option at the low end of its range")
@@ -65,7 +65,7 @@ class BreakPoint:
 
 @dataclass(frozen=True)
 class PowerFeed:
-    """Power from the grid to a rack."""
+    """Power path from the grid to a rack."""
 
     meter_w: float = shown("W", "at the meter on the hottest day")
     it_w: float = shown("W")
@@ -79,7 +79,7 @@ class PowerFeed:
 
 @dataclass(frozen=True)
 class Spare:
-    """A level of spare power and cooling of what is built."""
+    """A redundancy level (N, N+1 or 2N) of power and cooling of a new building."""
 
     price_over_one_spare: float = shown(meaning="price of the building over that of one with a spare")
     outages_per_year: float = shown("1/year")
@@ -89,7 +89,7 @@ class Spare:
 
 @dataclass(frozen=True)
 class DeployAnswer:
-    """All options of one machine, the cheapest over the horizon first."""
+    """All deployment options of one machine, the cheapest over the horizon first."""
 
     cluster: Cluster
     market: Deployment
@@ -110,22 +110,22 @@ class DeployAnswer:
 
     @derived(key="best")
     def best_name(self) -> str:
-        """Name of the cheapest option over the horizon."""
+        """Return the name of the cheapest option over the horizon."""
         return self.best.name
 
     @derived()
     def chips(self) -> float:
-        """Number of chips."""
+        """Return the number of chips."""
         return float(self.cluster.chips)
 
     @derived("USD/J")
     def energy_usd_per_j(self) -> float:
-        """Price of energy without the demand charge."""
+        """Return the price of energy without the demand charge."""
         return float(deployment.energy_usd_per_j(self.cluster, self.market))
 
     @derived("USD/(W.s)")
     def demand_usd_per_w_s(self) -> float:
-        """Demand charge by the highest draw."""
+        """Return the demand charge, which is paid for the highest draw."""
         return float(self.market.demand_usd_per_w_s)
 
     def option(self, name: str) -> DeployOption:
@@ -147,16 +147,25 @@ def deploy(
     prices: str = "default",
     **peripherals: Any,
 ) -> DeployAnswer:
-    """Whether to build a hall, rebuild one, rent space or rent the machine.
+    """Compare building a data hall, converting one, colocating and renting for one machine.
 
-    Own machines are at work `occupancy` of the time and cost what `hwopt.model.facility.cost` says; rent is paid while work is
-    done. Costs are compared at equal useful work, and over `years` from the order with rent until the own machine is ready.
+    An owned machine works for the share `occupancy` of the time and costs what `hwopt.model.facility.cost` computes. Rent is
+    paid only while work is done. Costs are compared at equal useful work. Over `years` from the order, rent is added until the
+    owned machine is ready.
 
-    **Arguments:** `chip` of the catalogue or a file, and how many; the `market`: an entry of `deployments`, a file, or numbers,
-    which have no ranges then; whether there is a `hall` of air with enough power, which costs what makes it fit for the machine;
-    `cluster` in place of the one that `catalog.cluster` makes of `chip`, `prices` and `peripherals`; `redundancy` N, N+1 or 2N of
-    what is built; `rent_usd_per_chip_h`, else what the machine costs a landlord by the list `rented`; the date on which it is
-    `ordered`, from which dates of readiness follow.
+    **Arguments:**
+
+    - `chip`, `chips`: a chip of the catalog or a file, and the number of chips.
+    - `market`: an entry of `deployments`, a file, or a `Deployment`, whose inputs then have no uncertainty ranges.
+    - `hall`: whether an air-cooled hall with enough power exists; using it costs only its conversion for the machine.
+    - `cluster`: cluster to use instead of the one that `catalog.cluster` builds from `chip`, `prices` and `peripherals`.
+    - `occupancy`: share of the time in which an owned machine works.
+    - `years`: horizon of the comparison, from the order.
+    - `redundancy`: N, N+1 or 2N, for a new building.
+    - `rent_usd_per_chip_h`: rent of a chip. By default it is what the machine costs a landlord with the price list `rented`.
+    - `ordered`: date of the order, from which the dates of readiness follow.
+
+    **Returns:** all options, the cheapest first, with redundancy levels, break points and the power path.
 
     **Raises:** `UserError` for invalid shares and times, and for unknown names.
     """
@@ -213,13 +222,13 @@ def _share(name: str, value: float) -> float:
 
 
 def _landlords(cluster: Cluster) -> float:
-    """What a chip's second costs who rents it, USD."""
+    """Return the rent of one chip for one second that covers the landlord's spending, in USD."""
     it = _machine(cluster)
     return float(sum(cost.spending(cluster, it.capital, it.load.average_w)) / cluster.chips)
 
 
 def ranges(record: catalog.Record) -> dict[str, tuple[float, float]]:
-    """How well a market's numbers are known, by its entry: factors on them, low and high, by field."""
+    """Return the uncertainty of a market's inputs: for each field, the factors (low, high) on its value in the catalog."""
     found = {}
     for name, declared in quantities(Deployment).items():
         stated = record.quantities[str(declared.key)]
@@ -230,7 +239,7 @@ def ranges(record: catalog.Record) -> dict[str, tuple[float, float]]:
 
 
 class _MachineCosts(NamedTuple):
-    """What does not depend on the market."""
+    """Costs and power of the machine itself, which do not depend on the market."""
 
     capital: cost.Capital
     load: Load
@@ -255,20 +264,22 @@ class _DeployRequest:
     rent: float
     it: _MachineCosts
     hall: bool
-    known: Mapping[str, tuple[float, float]]  # of the market's numbers: factors, low and high
+    known: Mapping[str, tuple[float, float]]  # (low, high) factors on each market input
 
     @property
     def liquid(self) -> bool:
-        """Whether a hall of air must be rebuilt: the machine's cooling is not the building's own."""
+        """Return whether an air-cooled hall must be converted for liquid cooling: the machine's cooling needs capital of its
+        own.
+        """
         return float(self.cluster.cooling.capital_usd_per_w) > 0.0
 
     def moved(self, name: str, factor: float) -> _DeployRequest:
-        """With a number of the market times a factor."""
+        """Return the request with one market input multiplied by a factor."""
         where = lambda market: getattr(market, name)
         return replace(self, market=eqx.tree_at(where, self.market, leaf(where(self.market) * factor)))
 
     def at_all(self, end: int) -> _DeployRequest:
-        """With all lead times at the low (0) or the high end (1) of what is known of them."""
+        """Return the request with all lead times at the low (0) or high (1) end of their ranges."""
         asked = self
         for name in LEAD_TIMES:
             asked = asked.moved(name, self.known.get(name, (1.0, 1.0))[end])
@@ -301,7 +312,7 @@ class _DeployRequest:
         ]
 
     def _option(self, name: str, terms: Terms, rent: Terms, lost: float) -> DeployOption:
-        """Numbers of one way. What outages of its hall leave undone is rented."""
+        """Evaluate one option. Work lost to outages of its hall is done on rented chips."""
         used, rented = leaf(self.occupancy), float(rent.running_usd_per_s)
         useful, ready_s = self.occupancy * (1.0 - lost), float(terms.ready_s)
         whole = float(deployment.horizon_usd(terms, rent, used, leaf(self.horizon_s)))
@@ -317,7 +328,9 @@ class _DeployRequest:
         return DeployOption(name, Terms(*map(leaf, terms)), (ready_s, ready_s), None, an_hour, even, back, whole)
 
     def turns(self) -> list[BreakPoint]:
-        """Numbers whose range changes which option is the cheapest over the horizon; rent by a half and twice."""
+        """Return the market inputs whose range changes the cheapest option over the horizon; the rent ranges from half to
+        twice.
+        """
         first = lambda asked: min(asked.options(), key=lambda each: each.horizon_usd).name
         now = first(self)
         ends = {name: [first(self.moved(name, each)) for each in factors] for name, factors in self.known.items()}

@@ -1,4 +1,4 @@
-"""The price of predictability: what a run costs by fabric, or by density of racks, as evenly as links and switches deliver."""
+"""Cost of network jitter: a training run on several fabrics or rack densities, with ideal, typical and worst-case jitter."""
 
 from __future__ import annotations
 
@@ -18,11 +18,19 @@ from hwopt.validation import check_kinds
 from hwopt.workload.training import TrainingRun
 
 MOST_CASES = 32
-"""Fabrics, or densities: a search of a second or two each."""
+"""Maximum number of fabrics or densities; each takes a search of a second or two."""
 
 
 class JitterLevel(NamedTuple):
-    """How unevenly links outside the scale-up domain deliver. **Units:** relative standard deviation; s, mean of the tail."""
+    """Jitter of the links outside the scale-up domain.
+
+    **Arguments:**
+
+    - `spread`: relative standard deviation of bandwidth.
+    - `tail_s`: mean of the latency tail, s.
+
+    **Units:** 1 (relative); s.
+    """
 
     name: str
     spread: float
@@ -32,7 +40,10 @@ class JitterLevel(NamedTuple):
 def jitter_levels(
     operation: str = "production", spread: float | None = None, tail_s: float | None = None
 ) -> tuple[JitterLevel, ...]:
-    """Even links, those of an entry of `operations`, and the least even: by default the upper ends of that entry's ranges."""
+    """Return ideal, typical and worst-case jitter.
+
+    Typical values come from an entry of `operations`. Worst-case values default to the upper ends of that entry's ranges.
+    """
     entry = catalog.record("operations", operation)
     usual = {key: entry.si(key, 0.0) for key in ("bandwidth_spread", "latency_tail")}
     worst = {key: _upper(entry, key) for key in usual}
@@ -48,7 +59,7 @@ def jitter_levels(
 
 
 def _upper(entry: Any, key: str) -> float:
-    """The upper end of a number's range in SI; the number where it has none."""
+    """Return the upper end of an input's range in SI units, or its value where it has no range."""
     stated = entry.quantities.get(key)
     if stated is None or stated.high is None or not stated.value:
         return entry.si(key, 0.0)
@@ -56,7 +67,7 @@ def _upper(entry: Any, key: str) -> float:
 
 
 class FabricVariant(NamedTuple):
-    """What `cases` vary. **Arguments:** a name; a cluster of it by `spread` and `tail_s`."""
+    """A machine variant to compare. **Arguments:** a `name`; `cluster`: function from `spread` and `tail_s` to its cluster."""
 
     name: str
     cluster: Callable[[float, float], Cluster]
@@ -64,7 +75,9 @@ class FabricVariant(NamedTuple):
 
 @dataclass(frozen=True)
 class FabricCase:
-    """A machine under one plan. **Arguments:** `reports` in the order of the levels; `refused`: why there are none."""
+    """One machine with one plan at all jitter levels. **Arguments:** `reports`: one for each level; `refused`: why there are
+    none.
+    """
 
     name: str
     cluster: Cluster | None
@@ -74,12 +87,12 @@ class FabricCase:
 
     @property
     def feasible(self) -> bool:
-        """Whether the run fits, however even links are."""
+        """Return whether the run is feasible at every jitter level."""
         return bool(self.reports) and all(bool(each.feasible) for each in self.reports)
 
     @property
     def reason(self) -> str:
-        """Why it does not fit; empty where it does."""
+        """Return why the run is infeasible; empty where it is feasible."""
         if self.feasible or not self.reports:
             return self.refused
         found: dict[str, float] = {}
@@ -89,19 +102,20 @@ class FabricCase:
 
     @property
     def costs_usd(self) -> list[float]:
-        """Of the run, by level."""
+        """Return the cost of the run at each jitter level."""
         return [float(each.run_cost_usd) for each in self.reports]
 
     @property
     def dearer(self) -> list[float]:
-        """Cost of the run at each level over that of even links, less 1."""
+        """Return the relative cost increase of the run at each level over ideal links."""
         return [cost / self.costs_usd[0] - 1.0 for cost in self.costs_usd]
 
     @property
     def worth_usd_per_chip(self) -> list[float]:
-        """What evenness may add to a chip's share of the capital before each level is as cheap: `(C_level / C_even - 1) K / N`.
+        """Return the break-even price of eliminating jitter, in USD per chip, for each level: `(C_level / C_even - 1) K / N`.
 
-        A run pays for capital by its time, so its cost grows as capital does; zero where the machine is rented.
+        K is the capital cost and N the number of chips. The run pays for capital by time, so that its cost is in proportion to
+        capital. The result is zero for a rented machine.
         """
         assert self.cluster is not None
         share = float(self.reports[0].capex_usd) / float(self.cluster.chips)
@@ -110,7 +124,15 @@ class FabricCase:
 
 @dataclass(frozen=True)
 class Fabrics:
-    """Machines side by side. **Arguments:** the `levels`; a `FabricCase` each; what was `held`: a plan, or nothing."""
+    """Comparison of machines under jitter.
+
+    **Arguments:**
+
+    - `run`: the training run.
+    - `levels`: jitter levels.
+    - `cases`: one result for each machine.
+    - `held`: whether the plan was given rather than searched.
+    """
 
     run: TrainingRun
     levels: tuple[JitterLevel, ...]
@@ -119,11 +141,11 @@ class Fabrics:
 
     @property
     def trained(self) -> list[FabricCase]:
-        """Those that fit, the cheapest in production first."""
+        """Return the feasible cases, the cheapest with typical jitter first."""
         return sorted((each for each in self.cases if each.feasible), key=lambda each: each.costs_usd[1])
 
     def cheapest(self, level: int) -> FabricCase:
-        """The cheapest at a level."""
+        """Return the feasible case with the lowest cost at a jitter level."""
         return min(self.trained, key=lambda each: each.costs_usd[level])
 
 
@@ -134,15 +156,20 @@ def fabrics(
     plan: Callable[[Cluster], Plan] | None = None,
     common: Mapping[str, float] | None = None,
 ) -> Fabrics:
-    """Cost and time of a run on several machines, with even links, as in production, and with the least even ones.
+    """Compute cost and time of a run on several machines, with ideal, typical and worst-case jitter.
 
-    Each machine runs one plan at all levels: the cheapest of all as links are in production, or the stated one. Nobody plans
-    anew for a step that is late.
+    Each machine uses one plan for all levels: the cheapest one with typical jitter, or the given one. In practice, plans are
+    not changed because of a late step.
 
-    **Arguments:** the `machines`; `uneven`: levels, by default those of `production`; a stated `plan` by cluster; what all plans
-    have alike (`common`), where they are searched.
+    **Arguments:**
 
-    **Raises:** `UserError` for no machine or too many, and for a plan that no machine allows.
+    - `run`: the training run.
+    - `machines`: the variants to compare.
+    - `uneven`: jitter levels; by default those of `production`.
+    - `plan`: function from a cluster to a fixed plan; None to search for one.
+    - `common`: settings that all searched plans share.
+
+    **Raises:** `UserError` for no machine, for too many, and for an invalid plan.
     """
     check_kinds("fabrics", {"run": run, "machines": machines}, {"run": (TrainingRun,), "machines": (list, tuple)})
     for each in machines:

@@ -1,10 +1,11 @@
-"""Frontiers: the certified optimum of a question under every combination of some budgets, and what each budget is worth there.
+"""Pareto frontiers: the certified optimum and the shadow prices for every combination of levels of some budgets.
 
-With F(b) the least objective under budgets b,
+Let F(b) be the least objective under budgets b. Then
 
-    b <= b' in every budget   =>   F(b) >= F(b'),
+    b <= b' in every budget   =>   F(b) >= F(b').
 
-so that a design that holds b holds b' too, a lower bound of F(b') is one of F(b), and where nothing holds b' nothing holds b.
+Three rules follow. A design feasible at b is feasible at b'. A lower bound of F(b') is a lower bound of F(b). If b' is
+infeasible, so is b.
 """
 
 from __future__ import annotations
@@ -44,13 +45,13 @@ if TYPE_CHECKING:
     import xarray
 
 MOST_POINTS = 10_000
-"""Combinations of levels: seconds each."""
+"""Maximum number of combinations of budget levels; each takes seconds."""
 
 MOST_CHOICES = 64
-"""Combinations of choices: a frontier each."""
+"""Maximum number of combinations of choices; each takes a frontier of its own."""
 
 _SAME = 1e-9
-"""Relative difference of two optima of one programme."""
+"""Relative difference below which two optima of one convex program count as equal."""
 
 
 def frontier(
@@ -65,25 +66,34 @@ def frontier(
     progress: Callable[[Progress], None] | None = None,
     options: SearchOptions | None = None,
 ) -> xarray.Dataset:
-    """The certified optimum of a design question under every combination of levels of some of its budgets.
+    """Compute the certified optimum of a design question for every combination of levels of some of its budgets.
 
-    Optima never grow worse with a looser budget: designs of one level are tried at all others, and bounds and proofs of
-    infeasibility are handed down to tighter ones.
+    Optima never get worse with a looser budget. Designs found at one level are therefore tried at all others. Lower bounds and
+    proofs of infeasibility are passed on to tighter levels.
 
     **Arguments:**
 
-    - `objective`: a design question; `budgets`: field of the question -> levels, SI.
-    - `out`: folder of the Zarr store; the same call again goes on where a killed one stopped, one point lost at most, and
-      ends in the same store bit for bit; a finished store is returned at once. Without it the dataset stays in memory.
-    - `seconds` for each search, after which its gap is what it is; then numbers depend on the machine's speed.
-    - `freeze`, `bounds`, `choices`, `options`: as in `optimize`; of choices the best at every point, named in `choice`, each
-      kept in a folder of its own below `out`. `progress`: called after every point.
+    - `objective`: a design question.
+    - `budgets`: levels (SI units) of each budget, by the name of the question's field.
+    - `out`: folder of the Zarr store. The same call again resumes an interrupted one; at most one point is lost, and the final
+      store is identical bit for bit. A finished store is returned at once. Without `out` the dataset stays in memory.
+    - `seconds`: time limit of each search. A search that reaches it keeps its gap, and results then depend on the machine's
+      speed.
+    - `freeze`, `bounds`, `options`: as in `optimize`.
+    - `choices`: as in `optimize`. Each point gets the best combination, named in the variable `choice`. Each combination is
+      stored in its own folder below `out`.
+    - `progress`: function called after every point.
 
-    **Returns:** an `xarray.Dataset` with a dimension for each budget, levels ascending: the objective, its `lower_bound` and
-    `gap`; `feasible`; `solve_global`: the bound is proved, or that no design holds; `shadow_price_<budget>` and `used_<budget>`
-    for all budgets of the question; the design's variables, and the usual metrics of sweeps. NaN where no design holds.
+    **Returns:** an `xarray.Dataset` with one dimension for each budget, levels ascending. Where no design is feasible, values
+    are NaN. Its variables:
 
-    **Raises:** `UserError` for contradictory arguments, a folder that holds something else, or a disk that fails.
+    - the objective, its `lower_bound` and `gap`;
+    - `feasible`: whether a feasible design was found;
+    - `certified`: whether the bound is proved, or that no design is feasible;
+    - `shadow_price_<budget>` and `used_<budget>` for all budgets of the question;
+    - the design's variables, and the usual metrics of sweeps.
+
+    **Raises:** `UserError` for contradictory arguments, for a folder with other contents, and for a disk that fails.
     """
     if choices:
         return _of_choices(
@@ -115,7 +125,7 @@ def _of_choices(
     out: str | Place | None,
     **same: Any,
 ) -> xarray.Dataset:
-    """The best of the frontiers of all combinations of choices."""
+    """Compute a frontier for each combination of choices and merge them into the best at every point."""
     check_question(objective, "frontier")
     asked = combinations(objective, choices, MOST_CHOICES)
     refused = {each.name: refusal(each.objective.problem) for each in asked}
@@ -127,11 +137,11 @@ def _of_choices(
 
 
 class _Grid:
-    """All combinations of levels of budgets, checked. Points are numbered so that all looser ones come before any tighter one.
+    """All combinations of budget levels, validated. Points are numbered so that every looser point precedes the tighter ones.
 
-    **Arguments:** as of `frontier`.
+    **Arguments:** as in `frontier`.
 
-    **Raises:** `UserError` for whatever cannot be meant.
+    **Raises:** `UserError` for invalid arguments.
     """
 
     def __init__(
@@ -171,35 +181,35 @@ class _Grid:
         for name, x in self.levels.items():
             if limits.get(name) != x[-1]:
                 raise UserError(f"frontier: '{name}' is no budget of the question: {suggest(name, limits)}")
-        # Levels of each point (point, budget), as places in `levels`: from the loosest to the tightest.
+        # Index into `levels` of each point and budget (point, budget), from the loosest point to the tightest.
         self.places = np.stack(np.unravel_index(np.arange(count)[::-1], self.shape), axis=1)
 
     def limits(self, point: int) -> dict[str, float]:
         return {name: x[at] for (name, x), at in zip(self.levels.items(), self.places[point], strict=True)}
 
     def problem(self, point: int) -> Problem:
-        """The question at a point: other limits and nothing else."""
+        """Return the question at a point. Only the limits of its budgets differ."""
         limits = self.limits(point)
         budgets = (dataclasses.replace(each, limit=limits.get(each.name, each.limit)) for each in self.loosest.budgets)
         return dataclasses.replace(self.loosest, budgets=tuple(budgets))
 
     def looser(self, point: int) -> np.ndarray:
-        """Points before one whose budgets are nowhere tighter."""
+        """Return the earlier points whose budgets are all at least as loose."""
         return np.flatnonzero((self.places[:point] >= self.places[point]).all(axis=1))
 
     def tighter(self, point: int) -> np.ndarray:
-        """Points after one whose budgets are nowhere looser."""
+        """Return the later points whose budgets are all at least as tight."""
         return point + 1 + np.flatnonzero((self.places[point + 1 :] <= self.places[point]).all(axis=1))
 
     @cached_property
     def metrics(self) -> tuple[Metric, ...]:
-        """The objective, then the usual ones."""
+        """The objective, then the usual metrics of sweeps."""
         named = {each.name: each for each in self.spec.metrics}
         return tuple(named[n] for n in dict.fromkeys((self.loosest.objective.name, *usual_metrics(self.loosest))))
 
     @cached_property
     def columns(self) -> dict[str, dict[str, Any]]:
-        """Attributes of each number of a point, by name."""
+        """Attributes of each stored number of a point, by name."""
         goal, *others = self.metrics
         unit = goal.unit or "1"
         columns = {
@@ -219,7 +229,7 @@ class _Grid:
         return columns | {each.name: of_metric(each) for each in others}
 
     def numbers(self, solution: Solution) -> np.ndarray:
-        """What is kept of an answer, in the order of `columns`."""
+        """Return the stored numbers of a solution, in the order of `columns`."""
         numbers = dict.fromkeys(self.columns, math.nan)
         proof = solution.certificate
         proved = proof.lower_bound is not None if solution.feasible else solution.outcome is Outcome.infeasible
@@ -234,11 +244,11 @@ class _Grid:
         return np.array([numbers[name] for name in self.columns])
 
     def column(self, numbers: np.ndarray, name: str) -> np.ndarray:
-        """A number of all points (point,), where it can be changed."""
+        """Return one number of all points, shape (point,), as a writable view."""
         return numbers[:, list(self.columns).index(name)]
 
     def store(self, folder: Place | None) -> Store:
-        """The store of the frontier, new or as it was left."""
+        """Create the store of the frontier, or open one to resume."""
         whole, problem = self.spec.document(), self.loosest
         kept = ("objective", "fields", "bounds", "freeze", "metrics", "platform", "question")
         document = {name: whole[name] for name in kept}
@@ -260,7 +270,7 @@ class _Grid:
 
 
 def _levels(name: str, levels: Sequence[float]) -> list[float]:
-    """Levels, ascending."""
+    """Return the levels as sorted floats. Raise `UserError` where one is not positive and finite, or repeated."""
     values = sorted(number_of(f"frontier: {name}", x) for x in np.ravel(np.asarray(levels, object)))
     if not values or not all(math.isfinite(x) and x > 0 for x in values):
         raise UserError(f"frontier: levels of '{name}' must be positive, finite numbers, one at least")
@@ -270,9 +280,9 @@ def _levels(name: str, levels: Sequence[float]) -> list[float]:
 
 
 def _solve(grid: _Grid, store: Store, tell: Callable[[Progress], None] | None) -> None:
-    """Solve the points that are not done, in their order, and write the summary.
+    """Solve the points that are not done, in order, and write the summary.
 
-    A point depends on those before it and on nothing else, so that an interruption changes no number.
+    A point depends only on the points before it, so that an interruption changes no result.
     """
     todo = np.flatnonzero(~store.done())
     partials = store.partials()
@@ -295,10 +305,10 @@ def _solve(grid: _Grid, store: Store, tell: Callable[[Progress], None] | None) -
 
 
 def _answer(grid: _Grid, at: int, numbers: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers and integers of a point, from those of the points before it.
+    """Return the numbers and integers of a point, given those of all earlier points.
 
-    What a looser point proved infeasible is so here; a looser point's optimum that holds here too is the optimum here. Else a
-    search, from all designs known so far.
+    If a looser point is proved infeasible, so is this one. If the optimum of a looser point is feasible here, it is the optimum
+    here. Otherwise a search runs, warm-started from all known designs.
     """
     feasible, certified = (grid.column(numbers, name) > 0 for name in ("feasible", "certified"))
     looser = grid.looser(at)
@@ -308,7 +318,7 @@ def _answer(grid: _Grid, at: int, numbers: np.ndarray, points: np.ndarray) -> tu
         return numbers[impossible[0]].copy(), points[impossible[0]].copy()
     limits = grid.limits(at)
     used = np.stack([grid.column(numbers, f"used_{name}") for name in limits], axis=1)
-    same = grid.places[proved] == grid.places[at]  # what binds there is used up to the last bit, or a bit more
+    same = grid.places[proved] == grid.places[at]  # a binding budget may be used up to the last bit, or slightly beyond
     holding = proved[(same | (used[proved] <= list(limits.values()))).all(axis=1)]
     if len(holding):
         best = holding[np.argmin(grid.column(numbers, grid.metrics[0].name)[holding])]
@@ -319,7 +329,7 @@ def _answer(grid: _Grid, at: int, numbers: np.ndarray, points: np.ndarray) -> tu
 
 
 def _stored(grid: _Grid, problem: Problem, solution: Solution) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers and integers of an answer; zeros where there are none to start others from."""
+    """Return the numbers and integers of a solution. Without a design, the integers are zeros."""
     lattice = lattice_of(problem)
     if solution.feasible and not reason_without_lattice(problem):
         return grid.numbers(solution), lattice.point(design_values(solution))
@@ -327,12 +337,15 @@ def _stored(grid: _Grid, problem: Problem, solution: Solution) -> tuple[np.ndarr
 
 
 def _designs(points: np.ndarray) -> list[np.ndarray]:
-    """Different designs among points."""
+    """Return the distinct designs among points."""
     return list(np.unique(points[points.any(axis=1)], axis=0))
 
 
 def _improve(grid: _Grid, numbers: np.ndarray, points: np.ndarray) -> None:
-    """Let no point be worse than a tighter one, as it may be within its gap: the tighter one's design under its own budgets."""
+    """Replace the design of a point where a tighter point has a better one, which can happen within the optimality gap.
+
+    The tighter point's design is then re-solved with its integers fixed, under the looser budgets.
+    """
     goal, bound, proved = (grid.column(numbers, n) for n in (grid.metrics[0].name, "lower_bound", "certified"))
     for at in range(len(numbers) - 1, -1, -1):
         tighter = grid.tighter(at)
@@ -340,7 +353,7 @@ def _improve(grid: _Grid, numbers: np.ndarray, points: np.ndarray) -> None:
         if not len(tighter) or not goal[tighter].min() < np.nan_to_num(goal[at], nan=math.inf) * (1.0 - _SAME):
             continue
         problem, old = grid.problem(at), bound[at]
-        # No second search: the best of these designs.
+        # A node limit of 0: only the given designs are evaluated.
         solution = solve_global(
             problem, designs=_designs(points[tighter]), most_boxes=0, explain=False, options=grid.options
         )
@@ -350,7 +363,7 @@ def _improve(grid: _Grid, numbers: np.ndarray, points: np.ndarray) -> None:
 
 
 def _hand_down(grid: _Grid, numbers: np.ndarray) -> None:
-    """Let every point have the best bound of all looser ones; a gap, and whether it is certified, follow."""
+    """Give every point the best lower bound of all looser points; update its gap and whether it is certified."""
     goal, bound = (grid.column(numbers, name) for name in (grid.metrics[0].name, "lower_bound"))
     certified = grid.column(numbers, "certified")
     for at in map(int, np.flatnonzero(np.isfinite(goal))):
@@ -361,7 +374,7 @@ def _hand_down(grid: _Grid, numbers: np.ndarray) -> None:
 
 
 def _summary(grid: _Grid, numbers: np.ndarray) -> Summary:
-    """Arrays of the root: levels, and the answer at each point."""
+    """Return the arrays of the store's root: the levels, and the answer at each point."""
     metrics = {each.name: each.metric for each in grid.loosest.budgets}
     arrays: Summary = {}
     for name, x in grid.levels.items():

@@ -1,4 +1,4 @@
-"""What buying in whole units costs: the answer that can be bought, the one over continuous hardware, and a redesigned chip."""
+"""Integrality gap of hardware: the best buyable machine, the best over continuous hardware, and a redesigned chip."""
 
 import dataclasses
 import math
@@ -16,10 +16,13 @@ from hwopt.solver.solution import Outcome, Solution
 
 @dataclass(frozen=True)
 class IntegralityGap:
-    """The best machine that can be bought beside the best known over continuous hardware.
+    """Gap between the best buyable machine and the best known design over continuous hardware.
 
-    **Arguments:** `share`: how much more it costs, of the relaxed objective: at least, where the gap is wide; `gap`: how far above
-    what is proved of continuous hardware `relaxed` is.
+    **Arguments:**
+
+    - `relaxed`: the design over continuous hardware.
+    - `share`: extra cost of the buyable machine, relative to the relaxed objective. It is a lower estimate where `gap` is wide.
+    - `gap`: relative distance of the relaxed objective from its proved lower bound.
     """
 
     relaxed: Solution
@@ -29,7 +32,7 @@ class IntegralityGap:
 
 @dataclass(frozen=True)
 class AnswerAlternative:
-    """One way to answer a question. **Arguments:** `solution`: None where none was known in time or none is possible."""
+    """One alternative answer to a question. **Arguments:** `solution`: None where it is infeasible or was not found in time."""
 
     name: str
     meaning: str
@@ -37,11 +40,13 @@ class AnswerAlternative:
 
 
 _ALIKE = ("cp", *KINDS)
-"""What both machines have alike of their plans: continuous hardware has room for more kinds than a search has time for."""
+"""Plan settings that both machines share. With all of them free, a search over continuous hardware takes too long."""
 
 
 LOOKED_AT = 2_000
-"""Programmes bounded for a short look at continuous hardware: a twelfth of what proves it for the default question."""
+"""Default number of node relaxations for the search over continuous hardware: a twelfth of a full proof of the default
+question.
+"""
 
 
 def integrality_gap(
@@ -50,10 +55,16 @@ def integrality_gap(
     most_boxes: int = LOOKED_AT,
     options: SearchOptions = SEARCH,
 ) -> IntegralityGap | None:
-    """What buying in whole units costs, with a plan of the same kind; None where the question has no such price, or the answer
-    is not proved.
+    """Return the integrality gap of a proved answer, with the categorical plan settings fixed.
 
-    **Arguments:** `most_boxes` bounded: `TreeOptions.nodes` of a search for a proof.
+    Return None where the question has no continuous relaxation, or the answer is not proved.
+
+    **Arguments:**
+
+    - `solution`: the proved answer.
+    - `deadline`: time limit; None for no limit.
+    - `most_boxes`: maximum number of nodes to bound; use `TreeOptions.nodes` for a full proof.
+    - `options`: options of the search.
     """
     problem = solution.problem
     if problem.relaxation is None or solution.outcome is not Outcome.proved:
@@ -77,9 +88,15 @@ def integrality_gap(
 def alternatives(
     objective: Objective, solution: Solution, price: IntegralityGap | None, deadline: Deadline
 ) -> list[AnswerAlternative]:
-    """The question as sold, in whole units near the relaxed answer, and with all of chip and domain redesigned.
+    """Solve a question with stock hardware, with whole units near the relaxed answer, and with chip and domain fully
+    redesigned.
 
-    **Arguments:** `objective` behind the `solution`; `deadline` by which all of them end.
+    **Arguments:**
+
+    - `objective`: the question behind `solution`.
+    - `solution`: its answer.
+    - `price`: its integrality gap, if known. It adds the relaxed design and the nearest buildable one.
+    - `deadline`: common time limit.
     """
     asked: Any = objective
     sold = solution if asked.free == "none" else _answer(dataclasses.replace(asked, free="none"), solution, deadline)
@@ -107,7 +124,9 @@ def _answer(objective: Any, like: Solution, deadline: Deadline) -> Solution | No
 
 
 def _nearest(problem: Problem, relaxed: Solution, deadline: Deadline) -> Solution | None:
-    """The best plan on hardware in whole units next to a relaxed answer's: each part at the integers beside what it had."""
+    """Return the best design with each hardware variable at the integers next to its relaxed value; None where none is feasible
+    or time is over.
+    """
     values, design = design_values(relaxed), relaxed.built
     boxes = {}
     for each in problem.variables:
@@ -115,7 +134,7 @@ def _nearest(problem: Problem, relaxed: Solution, deadline: Deadline) -> Solutio
             near = values.get(each.name) or float(each.place.get(design))
             low, high = max(each.lower, math.floor(near)), min(each.upper, math.ceil(near))
             boxes[each.name] = (low, max(low, high))
-    for name in ("chips_per_rack", "scale_up_domain"):  # what holds whole servers may be half or twice as large
+    for name in ("chips_per_rack", "scale_up_domain"):  # variables that span whole servers may halve or double
         if name in boxes:
             known = next(each for each in problem.variables if each.name == name)
             low, high = boxes[name]

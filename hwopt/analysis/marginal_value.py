@@ -1,4 +1,4 @@
-"""What one more of everything is worth to whoever decides: marginal values of an answer, and those that count replanned."""
+"""Marginal value of each input of an optimal design, with and without re-optimization."""
 
 from __future__ import annotations
 
@@ -30,19 +30,26 @@ from hwopt.solver.solution import Outcome, Solution
 from hwopt.validation import boxes_of, check_question, check_seconds, names_of
 
 REPLANNED = 3
-"""Numbers replanned where nobody says otherwise: the most valuable of as many parts, two searches each of some 20 s."""
+"""Default number of inputs to re-optimize: the most valuable of as many parts. Each takes two searches of some 20 s."""
 
 MOST_REPLANNED = 64
-"""At most."""
+"""Maximum number of inputs that are re-optimized."""
 
 ASKED = "what is asked"
-"""The part of numbers that no money buys: model and tokens."""
+"""Part that holds the inputs which describe the task itself (model and tokens); money cannot improve them."""
 
 
 @dataclass(frozen=True)
 class PerturbedAnswer:
-    """The question with a number moved, searched again. **Arguments:** `factor` on it; `objective` of the best design, infinite
-    where none was, and the proved `bound` of all; `same`: whether integers of machine and plan are today's.
+    """Result of solving the question again with one input multiplied by a factor.
+
+    **Arguments:**
+
+    - `factor`: multiplier of the input.
+    - `objective`: objective of the best design; infinite where no design is feasible.
+    - `bound`: proved lower bound of the objective.
+    - `same`: whether the integers of machine and plan equal those of the unperturbed answer.
+    - `proved`: whether the search ended with a proof (optimal within the gap, or infeasible).
     """
 
     factor: float
@@ -54,7 +61,14 @@ class PerturbedAnswer:
 
 @dataclass(frozen=True)
 class ReoptimizedValue:
-    """A number a tenth better and a tenth worse. **Arguments:** the objective `today` and its proved `bound`."""
+    """Objectives after one input improves by a tenth and after it worsens by a tenth.
+
+    **Arguments:**
+
+    - `better`, `worse`: the two re-optimized answers.
+    - `today`: objective of the unperturbed answer.
+    - `bound`: its proved lower bound.
+    """
 
     better: PerturbedAnswer
     worse: PerturbedAnswer
@@ -63,24 +77,37 @@ class ReoptimizedValue:
 
     @property
     def gain(self) -> tuple[float, float]:
-        """Share of the objective that is saved where the number is better: no more than proofs allow, from .. to."""
+        """Return the share of the objective that the improvement saves, as an interval (low, high) that both proofs allow."""
         return (self.bound - self.better.objective) / self.today, (self.today - self.better.bound) / self.today
 
     @property
     def loss(self) -> tuple[float, float]:
-        """Share of the objective that comes on top where it is worse, likewise; infinite where no design is left."""
+        """Return the share that the worsening adds to the objective, as an interval.
+
+        It is infinite where no design is feasible.
+        """
         return (self.worse.bound - self.today) / self.today, (self.worse.objective - self.bound) / self.today
 
     @property
     def between(self) -> tuple[float, float]:
-        """What a tenth is worth, between the arcs to both sides and what proofs leave open of them; not below 0."""
+        """Return the marginal value of a tenth as an interval that covers the arcs to both sides and both proofs.
+
+        It is at least 0.
+        """
         ends = (*self.gain, *self.loss)
         return max(0.0, min(ends)), max(0.0, *ends)
 
 
 @dataclass(frozen=True)
 class MarginalValue:
-    """A number of the machine, and what more of it is worth. **Arguments:** `worth` with integers and plan held."""
+    """An input of the machine and its marginal value.
+
+    **Arguments:**
+
+    - `part`: part of the machine that the input belongs to.
+    - `worth`: marginal value with integers and plan fixed.
+    - `replanned`: value with everything re-optimized; None where this was not computed.
+    """
 
     part: str
     worth: ImprovementValue
@@ -97,10 +124,14 @@ class MarginalValue:
 
 @dataclass(frozen=True)
 class MarginalValues:
-    """All numbers of an answer, the most valuable first.
+    """Marginal values of all inputs of an answer, the most valuable first.
 
-    **Arguments:** `start`: the answer, with prices of its budgets on both sides of their limits; `unknown`: why no number has a
-    value, where that is so; `over`: whether time ran out before all were replanned.
+    **Arguments:**
+
+    - `start`: the answer. Its budgets have shadow prices for both a tighter and a looser limit.
+    - `numbers`: the inputs with their marginal values.
+    - `unknown`: reason why no input has a marginal value; empty otherwise.
+    - `over`: whether time ran out before all requested inputs were re-optimized.
     """
 
     start: Solution
@@ -125,18 +156,24 @@ def invest(
     progress: bool = False,
     options: SearchOptions | None = None,
 ) -> MarginalValues:
-    """What one more of every number of a question is worth to its best machine.
+    """Compute the marginal value of every input of a design question at its optimum.
 
-    Each number has a marginal value, `d log F / d log x` of the answer with its integers and plan held (envelope theorem). The
-    most valuable of each part are moved a tenth up and down, temperatures by 5 K, and the whole question is searched again at both
-    ends, from the designs found so far, so that the value is an interval between two arcs and what proofs leave open. Budgets are
-    a tenth tighter and looser (`with_one_sided_prices`).
+    Each input has an elasticity, `d log F / d log x`, with the answer's integers and plan fixed (envelope theorem). The most
+    valuable inputs of each part are also moved a tenth up and down, temperatures by 5 K. The whole question is solved again at
+    both ends, warm-started from the designs found so far. The re-optimized value is therefore an interval, which covers both
+    arcs and the optimality gaps. Budgets become a tenth tighter and looser (`with_one_sided_prices`).
 
-    **Arguments:** `top`: how many numbers and, where it is not 0, all budgets to replan; `of`: names of those to replan instead, or
-    how they end: `hbm_bandwidth_bytes_per_s`; `seconds` for everything; else as of `optimize`. Of several choices those of the
-    answer are kept.
+    **Arguments:**
 
-    **Raises:** `UserError` for a list of questions, a `top` that is not a count, and an unknown number.
+    - `objective`: a design question.
+    - `top`: number of inputs to re-optimize. Where it is not 0, all budgets are re-optimized as well.
+    - `of`: names of the inputs to re-optimize instead, or the ends of their names, such as `hbm_bandwidth_bytes_per_s`.
+    - `seconds`: time limit of the whole computation.
+    - `freeze`, `bounds`, `choices`, `progress`, `options`: as in `optimize`. Of several choices, those of the optimum are kept.
+
+    **Returns:** the answer with the marginal values of its inputs.
+
+    **Raises:** `UserError` for a list of questions, for a `top` that is not a count, and for an unknown input.
     """
     check_question(objective, "invest")
     if portfolio_of(objective) is not None:
@@ -156,7 +193,7 @@ def invest(
     )  # fmt: skip
     if not start.feasible:
         return MarginalValues(start, (), "", False)
-    _known_names([start.problem], wanted)  # of several machines each has its own
+    _known_names([start.problem], wanted)  # choices can differ in their inputs
     parameters, unknown = parameters_of(start, deadline, search)
     known = [each for each in parameters if math.isfinite(each.elasticity)]
     rows = [MarginalValue(part_of(each.input), improvement_value(each, start.objective)) for each in known]
@@ -184,27 +221,27 @@ def _last(name: str) -> str:
 
 
 def _is_named(name: str, wanted: str) -> bool:
-    """Whether a number is meant: by its name, the end of it, or without which element of a list it is."""
+    """Return whether `wanted` names an input: by its full name, by the end of it, or without its index in a list."""
     plain = name.partition("[")[0]
     return wanted in (name, plain) or name.endswith(f".{wanted}") or plain.endswith(f".{wanted}")
 
 
 def _leading(rows: Sequence[MarginalValue], top: int) -> list[MarginalValue]:
-    """The most valuable number of each part, as many as asked for; then the next ones."""
+    """Return the most valuable input of each part, then the next ones, up to `top`."""
     seen: set[str] = set()
     first = [each for each in rows if not (each.part in seen or seen.add(each.part))]
     return [*first, *(each for each in rows if each not in first)][:top]
 
 
 def _named(rows: Sequence[MarginalValue], wanted: Sequence[str]) -> list[MarginalValue]:
-    """Numbers by name, as far as they move the answer."""
+    """Return the rows whose inputs are named, at most `MOST_REPLANNED`. Inputs without effect on the answer have no row."""
     return [each for each in rows if any(_is_named(each.name, name) for name in wanted)][:MOST_REPLANNED]
 
 
 def _replanned(
     start: Solution, chosen: Sequence[MarginalValue], deadline: Deadline, progress: bool, options: SearchOptions
 ) -> dict[str, ReoptimizedValue]:
-    """Numbers moved to both sides, by name; those for which there was no time are left out."""
+    """Re-optimize the chosen inputs on both sides, by name. Inputs for which no time was left are missing."""
     if not chosen or start.certificate.lower_bound is None:
         return {}
     done: dict[str, ReoptimizedValue] = {}
@@ -235,7 +272,11 @@ def _end(
     progress: bool,
     options: SearchOptions,
 ) -> PerturbedAnswer | None:
-    """The question with a number times a factor, searched from designs found so far; None where time ran out before a bound."""
+    """Solve the question with one input multiplied by a factor, warm-started from `points`.
+
+    Return None where time ran out before a lower bound was known, or where the moved question has no convex relaxation. A new
+    design is appended to `points`.
+    """
     moved = start.problem.with_numbers({number.worth.parameter.input.place: factor})
     try:
         found = solve_global(

@@ -1,4 +1,6 @@
-"""A run on more and more chips: the best plan at every size, where more chips stop paying, and what of the step grew there."""
+"""Strong and weak scaling of a training run: the best plan at every size, the size beyond which chips stop paying, and its
+causes.
+"""
 
 from __future__ import annotations
 
@@ -25,24 +27,28 @@ from hwopt.workload.operators import Operators
 from hwopt.workload.training import TrainingRun
 
 MOST_SIZES = 64
-"""Searches, each of a second or two."""
+"""Maximum number of cluster sizes; each takes a search of a second or two."""
 
 LEAST_SAVING = 0.25
-"""Share of the time that twice the chips must save to pay, where nobody says otherwise; half is the most they can."""
+"""Default share of the time that a doubling of chips must save to pay. The maximum possible is half."""
 
 MOST_DEARER = 0.25
-"""Share by which twice the chips may make the run dearer, where nobody says otherwise."""
+"""Default limit of the relative cost increase of the run by a doubling of chips."""
 
 PRICE = "chip_price"
-"""What takes money besides chip time."""
+"""Cause of cost growth that is not chip time: the price of a chip-second."""
 
 
 @dataclass(frozen=True)
 class ScalingPoint:
-    """A number of chips and what became of it.
+    """Result for one cluster size.
 
-    **Arguments:** `run` with the batch of this size; `search` of its best plan, None where none could be asked for (`refused`);
-    `tokens_needed` for the loss of the smallest size, over those of the run: 1 where the batch is the same.
+    **Arguments:**
+
+    - `chips`: number of chips.
+    - `run`: the training run with the batch of this size.
+    - `search`: search for its best plan; None where the question cannot be posed (`refused` says why).
+    - `tokens_needed`: tokens for the loss of the smallest size, over those of the run. It is 1 where the batch is the same.
     """
 
     chips: int
@@ -57,13 +63,13 @@ class ScalingPoint:
 
     @property
     def report(self) -> TrainingReport:
-        """Of the best plan, or of the one that comes closest."""
+        """Return the report of the best plan, or of the one closest to feasibility."""
         assert self.search is not None
         return self.search.best.report
 
     @property
     def reason(self) -> str:
-        """Why nothing trains here; empty where something does."""
+        """Return why no plan is feasible; empty where one is."""
         if self.search is None or self.feasible:
             return self.refused
         over = "; ".join(over_words(name, by) for name, by in self.report.violations().items())
@@ -71,22 +77,28 @@ class ScalingPoint:
 
     @property
     def time_s(self) -> float:
-        """Seconds of the run, to the loss of the smallest size."""
+        """Return the time of the run in seconds, up to the loss of the smallest size."""
         return self.tokens_needed * float(self.report.run_time_s)
 
     @property
     def cost_usd(self) -> float:
-        """Of the run, to the same loss."""
+        """Return the cost of the run in USD, up to the loss of the smallest size."""
         return self.tokens_needed * float(self.report.run_cost_usd)
 
     @cached_property
     def chip_time(self) -> dict[str, float]:
-        """Seconds of a chip for one token of the smallest size's run, by what takes them."""
+        """Chip-seconds per token of the smallest size's run, by category (`hwopt.analysis.chip_time`)."""
         return chip_time(self.report, self.chips, self.tokens_needed)
 
 
 class GrowthCause(NamedTuple):
-    """What grew from one size to the next. **Arguments:** `share` of the smaller size's cost of the run; below 0: it shrank."""
+    """A cause of cost growth from one size to the next.
+
+    **Arguments:**
+
+    - `name`: category of chip time, or the chip price.
+    - `share`: growth relative to the run cost at the smaller size; negative where the category shrank.
+    """
 
     name: str
     share: float
@@ -94,34 +106,34 @@ class GrowthCause(NamedTuple):
 
 @dataclass(frozen=True)
 class ScalingStep:
-    """From one size that trains to the next that does."""
+    """Step from one feasible cluster size to the next one."""
 
     before: ScalingPoint
     after: ScalingPoint
 
     def _a_doubling(self, ratio: float) -> float:
-        """A ratio of the two sizes, for each time that the chips double between them."""
+        """Return a ratio of the two sizes, normalized to one doubling of chips."""
         return ratio ** (1.0 / math.log2(self.after.chips / self.before.chips))
 
     @property
     def saved(self) -> float:
-        """Share of the run's time that twice the chips save: a half at most."""
+        """Return the share of the run time that a doubling of chips saves; at most a half."""
         return 1.0 - self._a_doubling(self.after.time_s / self.before.time_s)
 
     @property
     def dearer(self) -> float:
-        """Share by which twice the chips make the run dearer."""
+        """Return the relative cost increase of the run by a doubling of chips."""
         return self._a_doubling(self.after.cost_usd / self.before.cost_usd) - 1.0
 
     @property
     def usd_per_second_saved(self) -> float | None:
-        """What finishing a second sooner costs; None where nothing is saved."""
+        """Return the cost of finishing a second sooner; None where no time is saved."""
         sooner = self.before.time_s - self.after.time_s
         return (self.after.cost_usd - self.before.cost_usd) / sooner if sooner > 0.0 else None
 
     @cached_property
     def causes(self) -> list[GrowthCause]:
-        """All that the cost of the run grew by, the largest first: they add up to `after.cost / before.cost - 1`."""
+        """All causes of cost growth, the largest first. They add up to `after.cost / before.cost - 1`."""
         was, now = self.before.chip_time, self.after.chip_time
         whole = sum(was.values())
         grown = {name: (now.get(name, 0.0) - was.get(name, 0.0)) / whole for name in {**was, **now}}
@@ -132,9 +144,14 @@ class ScalingStep:
 
 @dataclass(frozen=True)
 class Scaling:
-    """Sizes of one run.
+    """Scaling study of one training run.
 
-    **Arguments:** `weak`: whether the batch grows with the chips; `least_saving`, `most_dearer` as of `scale`.
+    **Arguments:**
+
+    - `sizes`: results by number of chips, the smallest first.
+    - `objective`: metric that each plan minimizes.
+    - `weak`: whether the batch grows with the chips.
+    - `least_saving`, `most_dearer`: as in `scale`.
     """
 
     sizes: list[ScalingPoint]
@@ -145,21 +162,21 @@ class Scaling:
 
     @property
     def trained(self) -> list[ScalingPoint]:
-        """Sizes on which some plan trains."""
+        """Return the sizes with a feasible plan."""
         return [each for each in self.sizes if each.feasible]
 
     @property
     def growths(self) -> list[ScalingStep]:
-        """From each size that trains to the next."""
+        """Return the steps from each feasible size to the next."""
         return [ScalingStep(*pair) for pair in zip(self.trained, self.trained[1:], strict=False)]
 
     def pays(self, growth: ScalingStep) -> bool:
-        """Whether more chips save as much time as asked for, and make the run no dearer than that."""
+        """Return whether more chips save enough time without exceeding the cost limit."""
         return growth.saved >= self.least_saving and growth.dearer <= self.most_dearer
 
     @property
     def knee(self) -> ScalingStep | None:
-        """The first growth that does not pay; None where all do."""
+        """Return the first step that does not pay; None where all do."""
         return next((each for each in self.growths if not self.pays(each)), None)
 
     @property
@@ -171,11 +188,11 @@ class Scaling:
         return min(self.trained, key=lambda each: each.time_s, default=None)
 
     def speedup(self, size: ScalingPoint) -> float:
-        """Time of the run on the smallest size that trains, over that on this one."""
+        """Return the speedup of a size over the smallest feasible one."""
         return self.trained[0].time_s / size.time_s
 
     def efficiency(self, size: ScalingPoint) -> float:
-        """Speed-up over the ratio of chips."""
+        """Return the scaling efficiency: speedup over the ratio of chips."""
         return self.speedup(size) * self.trained[0].chips / size.chips
 
 
@@ -190,18 +207,25 @@ def scale(
     most_dearer: float = MOST_DEARER,
     common: Mapping[str, float] | None = None,
 ) -> Scaling:
-    """The best plan of a training run on several numbers of chips, each over every plan of its lattice (`best_plan`).
+    """Find the best plan of a training run for several numbers of chips, each over its full plan lattice (`best_plan`).
 
-    Strong scaling keeps the batch. Weak scaling gives every chip as many sequences as on the smallest size, `B = B_0 N / N_0`;
-    time and money are then those to the smallest size's loss, for which a larger batch needs more tokens,
-    `(1 + B / B_crit) / (1 + B_0 / B_crit)` of them (McCandlish et al., arXiv 1812.06162, equation 2.11; fresh ones).
+    Strong scaling keeps the batch. Weak scaling keeps the sequences per chip of the smallest size, `B = B_0 N / N_0`. Time and
+    cost are then counted up to the loss of the smallest size. A larger batch needs more tokens for it: `(1 + B / B_crit) / (1 +
+    B_0 / B_crit)` times as many fresh ones (McCandlish et al., arXiv 1812.06162, equation 2.11).
 
-    **Arguments:** `cluster_of` a number of chips; `chips`: two numbers or more; `objective`: the metric that a plan makes least;
-    `least_saving`: share of the time that twice the chips must save to pay; `most_dearer`: share by which they may make the run
-    dearer; `common` as of `best_plan`.
+    **Arguments:**
 
-    **Raises:** `UserError` for invalid sizes, for weak scaling whose batch is not whole or grows during the run, and where
-    no size can be asked for.
+    - `workload`: the training run.
+    - `cluster_of`: function from a number of chips to a cluster.
+    - `chips`: two or more numbers of chips.
+    - `objective`: metric that each plan minimizes.
+    - `weak`: whether the batch grows with the chips.
+    - `least_saving`: share of the time that a doubling of chips must save to pay.
+    - `most_dearer`: limit of the relative cost increase by a doubling.
+    - `common`: as in `best_plan`.
+
+    **Raises:** `UserError` for invalid sizes, for weak scaling whose batch is not an integer or grows during the run, and where
+    no size can be posed.
     """
     if not isinstance(workload, TrainingRun):
         raise UserError("scale: a service grows by copies of itself; name a training run")
@@ -224,7 +248,7 @@ def scale(
 
 
 def _checked(chips: Sequence[int]) -> list[int]:
-    """Numbers of chips, the smallest first."""
+    """Return the distinct numbers of chips, the smallest first. Raise `UserError` for invalid ones."""
     sizes = sorted({number_of("scale: chips", each) for each in chips})
     if any(each < 1 or each != int(each) for each in sizes):
         raise UserError(f"chips {min(sizes):g}: a number of chips is an integer of at least 1")
@@ -243,7 +267,7 @@ def _check_shares(least_saving: float, most_dearer: float) -> None:
 
 
 def _run_on(run: TrainingRun, chips: int, least: int) -> TrainingRun:
-    """The run with the batch of weak scaling."""
+    """Return the run with the batch of weak scaling."""
     if run.ramp is not None:
         raise UserError(
             "weak: the batch grows with the chips already, and cannot grow during the run too; leave the ramp out"
@@ -272,7 +296,7 @@ def _answer(
 
 
 def _to_one_loss(sizes: list[ScalingPoint]) -> list[ScalingPoint]:
-    """Sizes with the tokens that each batch needs for the loss of the smallest."""
+    """Return the sizes with the tokens that each batch needs for the loss of the smallest size."""
     known: Any = next((each.report for each in sizes if each.search is not None), None)
     if known is None:
         return sizes
