@@ -1,4 +1,4 @@
-"""Answers that hold when the numbers behind them are off: with a stated probability, and what it is worth to know them."""
+"""Chance-constrained designs: budgets that hold with a stated probability under uncertain inputs; value of information."""
 
 from hwopt.analysis.chance_constraints.answer import confident
 from hwopt.analysis.chance_constraints.value_of_information import Regret, regret

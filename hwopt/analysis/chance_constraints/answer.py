@@ -1,4 +1,4 @@
-"""Answers that hold with a probability: of one question, or of the best of its choices."""
+"""Entry point of chance-constrained optimization, for one question or for the best of several choices."""
 
 from __future__ import annotations
 
@@ -37,19 +37,25 @@ def confident(
     explain: bool = True,
     options: SearchOptions | None = None,
 ) -> Solution:
-    """The best design whose budgets all hold with a probability, the numbers behind them being off as `causes` says.
+    """Find the best design whose budgets all hold jointly with a given probability, under uncertain inputs.
 
-    Limits are tightened until draws of the exact model satisfy all budgets together, and the answer is proved for these limits
-    (`hwopt.analysis.chance_constraints.search.solve_chance_constrained`). Of `choices` the best is answered
+    The uncertainty of the inputs is that of `uncertainty_factors`. Limits are tightened until draws of the exact model satisfy
+    all budgets together. The answer is certified for these limits
+    (`hwopt.analysis.chance_constraints.search.solve_chance_constrained`). With `choices`, the best combination is returned
     (`best_confident_choice`).
 
-    **Arguments:** `confidence` from a half to below 1; `seed` of the `draws`; `regime`, "certified" or "relaxed", and the
-    rest as of `optimize`.
+    **Arguments:**
 
-    **Returns:** a `Solution` whose `promise` says what was drawn. Where none holds the tightened limits it is infeasible, as
-    of `optimize`, relaxations being of the limits as asked.
+    - `objective`: a design question.
+    - `confidence`: required probability, from 0.5 to below 1.
+    - `regime`: "certified", or "relaxed" for continuous hardware.
+    - `seed`, `draws`: seed and number of the draws.
+    - `seconds`, `freeze`, `bounds`, `choices`, `progress`, `explain`, `options`: as in `optimize`.
 
-    **Raises:** `UserError` for a question that cannot be stated or proved.
+    **Returns:** a `Solution` whose `promise` describes the draws. It is infeasible where no design meets the tightened limits.
+    The suggested relaxations then refer to the original limits, as in `optimize`.
+
+    **Raises:** `UserError` for a question that cannot be posed or certified.
     """
     asked = check_confidence(confidence)
     check_seed(seed)

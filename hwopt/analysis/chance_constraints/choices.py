@@ -1,4 +1,4 @@
-"""The best of all choices whose budgets hold with a probability: branches asked in the order of their bounds without a promise."""
+"""Chance-constrained optimization over categorical choices, in the order of the deterministic lower bounds."""
 
 from __future__ import annotations
 
@@ -24,15 +24,22 @@ def best_confident_choice(
     freeze: Iterable[str],
     bounds: Mapping[str, tuple[float, float]],
 ) -> Solution:
-    """The cheapest design of all combinations whose budgets hold with the probability.
+    """Find the best design over all combinations of choices whose budgets hold with the given probability.
 
-    All are first proved together without a promise. A promise tightens limits, so that no answer of a branch is below its bound
-    without one: branches are asked in the order of these bounds until the next is above the best answer.
+    All combinations are first certified together without the chance constraint. The chance constraint only tightens limits, so
+    that these lower bounds remain valid. The combinations are then solved in the order of their bounds, until the next bound
+    exceeds the best answer.
 
-    **Arguments:** as of `confident`; `relaxed`: over continuous hardware.
+    **Arguments:**
 
-    **Returns:** the best of the answers; its `choices` say what became of each, with the bound without a promise where a branch was
-    left at that.
+    - `objective`, `choices`, `freeze`, `bounds`: as in `confident`.
+    - `asking`: the chance constraint and the search's settings.
+    - `relaxed`: whether hardware is continuous.
+
+    **Returns:** the best answer. Its `choices` hold the outcome of each combination; those that were not solved keep the
+    deterministic bound.
+
+    **Raises:** `UserError` for a combination that cannot be certified.
     """
     questions = choice_states(objective, choices, freeze, bounds, relaxed=relaxed)
     for each in questions:
@@ -74,7 +81,7 @@ def best_confident_choice(
 
 
 def _row(branch: Branch, answer: Solution) -> Branch:
-    """What became of a branch that was asked with the promise."""
+    """Return the outcome of a branch that was solved with the chance constraint."""
     bound = answer.certificate.lower_bound
     if answer.outcome is Outcome.infeasible:
         return replace(branch, fate=BranchOutcome.infeasible, objective=None, lower_bound=None)
@@ -89,7 +96,7 @@ def _row(branch: Branch, answer: Solution) -> Branch:
 
 
 def _covering(best: Solution, rows: Sequence[Branch]) -> dict[str, Any]:
-    """Outcome and certificate of the best, over all branches."""
+    """Return the outcome and the certificate of the best answer, extended to all branches."""
     proof = best.certificate
     asked = sum(each.fate is not BranchOutcome.refused for each in rows)
     among = f"global over {asked} combinations of choices; of the one shown "
@@ -104,7 +111,14 @@ def _covering(best: Solution, rows: Sequence[Branch]) -> dict[str, Any]:
 
 
 def _none(said: Solution, rows: Sequence[Branch], asking: ConfidenceRequest) -> Solution:
-    """No branch holds the promise, or none was known to in time. **Arguments:** `said`: what the first that was asked says."""
+    """Return the answer where no branch satisfies the chance constraint, or none was found to in time.
+
+    **Arguments:**
+
+    - `said`: the answer of the first branch that was solved.
+    - `rows`: outcomes of all branches.
+    - `asking`: the chance constraint.
+    """
     if all(each.fate in (BranchOutcome.infeasible, BranchOutcome.refused) for each in rows):
         return replace(said, choices=tuple(rows))
     text = f"No design was found whose budgets hold with {100 * asking.confidence:.3g} % before the search stopped."
@@ -112,7 +126,7 @@ def _none(said: Solution, rows: Sequence[Branch], asking: ConfidenceRequest) -> 
 
 
 def _least(branch: Branch) -> float:
-    """What no design of a branch is below."""
+    """Return the lower bound of a branch: minus infinity for an open branch without one, infinity for a closed one."""
     if branch.lower_bound is None:
         return -math.inf if branch.fate is BranchOutcome.open else math.inf
     return branch.lower_bound

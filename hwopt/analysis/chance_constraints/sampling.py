@@ -1,4 +1,4 @@
-"""One design under numbers that are off: the exact model with its variables fixed, and draws of what is uncertain."""
+"""Monte Carlo evaluation of one fixed design: the exact model as a function of its uncertain inputs."""
 
 from __future__ import annotations
 
@@ -20,18 +20,30 @@ from hwopt.trace.derivatives import value_and_gradient
 from hwopt.trace.scalar_program import ScalarProgram
 
 CHUNK = 2048
-"""Draws at a time: some thousands of operations keep a column each."""
+"""Number of draws evaluated at once. Each of some thousand operations keeps a column of this length in memory."""
 
 
 def normal_draws(seed: int, stream: int, count: int, causes: int) -> Float[np.ndarray, "draw cause"]:
-    """Draws of independent causes. **Arguments:** `stream`: others of the same seed share nothing with it."""
+    """Return standard normal draws of independent uncertainty factors.
+
+    **Arguments:**
+
+    - `seed`: seed of the generator.
+    - `stream`: number of an independent stream of the same seed.
+    - `count`: number of draws.
+    - `causes`: number of factors.
+    """
     return np.random.default_rng([seed, stream]).standard_normal((count, causes))
 
 
 class FixedDesign:
-    """A design whose numbers are off.
+    """A fixed design with uncertain inputs.
 
-    **Arguments:** `problem` that it answers; `values` of its variables by name, SI; `causes` by which numbers move.
+    **Arguments:**
+
+    - `problem`: the question that the design answers.
+    - `values`: values of its variables by name, SI.
+    - `causes`: uncertainty factors that move the inputs.
     """
 
     def __init__(self, problem: Problem, values: dict[str, float], causes: Sequence[UncertaintyFactor]):
@@ -44,7 +56,10 @@ class FixedDesign:
 
     @cached_property
     def line(self) -> ScalarProgram:
-        """Logarithm of the objective, then constraints as `Problem.constraints` names them, of the causes' inputs."""
+        """Traced exact model as a function of the uncertain inputs.
+
+        Outputs are the log objective and the log of used over limit of each constraint, in the order of `Problem.constraints`.
+        """
         with jax.enable_x64(True):
             places = [each.place for each in self.inputs]
             general = ExactModel(self.problem).line(lambda each: (each.objective, each.constraints), places)
@@ -52,7 +67,9 @@ class FixedDesign:
 
     @cached_property
     def paced(self) -> Float[np.ndarray, "number cause"]:
-        """Deviations of the logarithms of what is in proportion to a step's time, where no input stands for it."""
+        """Log-deviation of each quantity in proportion to step time, for factors without a model input that represents the step
+        time.
+        """
         declared = outputs(report_type(self.problem.template.workload))
         metrics = [self.problem.objective, *(each.metric for each in self.problem.budgets)]
         count = 1 + len(self.problem.constraints)
@@ -63,7 +80,7 @@ class FixedDesign:
         return on
 
     def logs(self, z: Float[np.ndarray, "draw cause"]) -> Float[np.ndarray, "draw number"]:
-        """Logarithms of the objective and of used over limit of each constraint, under draws."""
+        """Return the log objective and the log of used over limit of each constraint for each draw."""
         base = np.array([each.value for each in self.inputs])
         parts = []
         for start in range(0, len(z), CHUNK):
@@ -77,17 +94,17 @@ class FixedDesign:
 
     @cached_property
     def stated(self) -> Float[np.ndarray, " number"]:
-        """The same with all numbers as stated."""
+        """The same quantities with all inputs at their stated values."""
         return self.logs(np.zeros((1, len(self.causes))))[0]
 
     @property
     def budgets(self) -> Float[np.ndarray, " budget"]:
-        """Used over limit of each budget, as logarithms, with all numbers as stated."""
+        """Log of used over limit of each budget, with all inputs at their stated values."""
         return self.stated[1 : 1 + len(self.problem.budgets)]
 
     @cached_property
     def loadings(self) -> Float[np.ndarray, "budget cause"]:
-        """What one deviation of each cause adds to the logarithm of each budget, to first order; of its two sides the worse."""
+        """First-order change of each budget's log use by one standard deviation of each factor, on the worse of its two sides."""
         count = len(self.problem.budgets)
         if not self.causes:
             return np.zeros((count, 0))
@@ -105,15 +122,15 @@ class FixedDesign:
 
     @property
     def deviations(self) -> Float[np.ndarray, " budget"]:
-        """Standard deviation of the logarithm of what each budget uses, to first order."""
+        """Standard deviation of each budget's log use, to first order."""
         return np.sqrt((self.loadings**2).sum(axis=1))
 
 
 def within_limits(logs: np.ndarray, tolerance: float = FEASIBILITY_TOLERANCE) -> np.ndarray:
-    """Where used over limit, as logarithms, is held; not a number is not."""
+    """Return where the log of used over limit is at most the tolerance. NaN counts as a violation."""
     return np.asarray(logs <= tolerance)
 
 
 def probability(kept: Any) -> float:
-    """Share of draws."""
+    """Return the share of draws in which a condition holds."""
     return float(np.mean(kept))

@@ -1,4 +1,4 @@
-"""The best design whose budgets all hold with a probability when the numbers behind them are off."""
+"""Chance-constrained search of one question: tighten limits, solve, sample the exact model, and repeat."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ from hwopt.units import pretty
 from hwopt.validation import number_of
 
 DRAWS = 100_000
-"""Of the uncertain numbers: a probability is known to a tenth of a point."""
+"""Default number of draws of the uncertain inputs. It gives the probability to about 0.1 percentage points."""
 
 _FIRST, _FRESH = 0, 1
-"""Streams of draws: what multiples are fitted to, and what the promise is counted over."""
+"""Streams of random draws: one to fit the multiple k, one to verify the final probability independently."""
 
 
 def check_confidence(confidence: Any) -> float:
-    """A probability that is worth a promise.
+    """Return a valid confidence level as a float.
 
-    **Raises:** `UserError` for one below a half, and for certainty.
+    **Raises:** `UserError` for a level below 0.5, and for 1 or more.
     """
     value = number_of("confidence", confidence)
     if not 0.5 <= value < 1.0:
@@ -52,7 +52,7 @@ def check_confidence(confidence: Any) -> float:
 
 @dataclass(frozen=True)
 class ConfidenceRequest:
-    """How a promise is asked for. **Arguments:** as of `hwopt.confident`."""
+    """Settings of a chance-constrained search. **Arguments:** as in `hwopt.confident`."""
 
     confidence: float
     deadline: Deadline
@@ -64,14 +64,21 @@ class ConfidenceRequest:
 
 
 def solve_chance_constrained(problem: Problem, asking: ConfidenceRequest, beat: float = math.inf) -> Solution:
-    """The best design of one question whose budgets all hold with the probability.
+    """Find the best design of one question whose budgets all hold jointly with the given probability.
 
-    Limits are tightened by `exp(-k s)`, s the deviation of what each budget uses to first order, or by what draws of it say where
-    it is far from log-normal, and the question with these is proved as any other. k is the least at which draws of the exact
-    model satisfy all budgets together, found by solving, drawing at the design that comes of it, and solving again.
+    Limits are tightened by `exp(-k s)`, where s is the first-order deviation of each budget's log use. If the use is far from
+    log-normal, quantiles of draws replace this factor. The tightened question is then certified like any other. The multiple k
+    is the least at which draws of the exact model satisfy all budgets. It is found by iteration: solve, draw at the design,
+    adjust k, and solve again.
 
-    **Arguments:** `beat`: objective from which an answer is of no use; where no design without a promise is below it, that is
-    returned, and its `promise` is None.
+    **Arguments:**
+
+    - `problem`: the question.
+    - `asking`: confidence level and settings.
+    - `beat`: objective to improve on. If even the deterministic lower bound is not below it, the deterministic answer is
+      returned, and its `promise` is None.
+
+    **Raises:** `UserError` for a question that cannot be certified.
     """
     check_one_chip_type(problem, "confidence")
     if why := reason_without_lattice(problem):
@@ -82,50 +89,53 @@ def solve_chance_constrained(problem: Problem, asking: ConfidenceRequest, beat: 
 
 @dataclass(frozen=True)
 class _Trial:
-    """A design for limits tightened by some multiple, and how it fares."""
+    """A design optimized for one set of tightened limits, and its sampled probability."""
 
-    solution: Solution  # of the tightened question
-    tightened: np.ndarray  # (budget,)
+    solution: Solution  # solution of the tightened question
+    tightened: np.ndarray  # factors on the limits (budget,)
     multiple: float
     options: ConfidenceOptions
-    fixed: FixedDesign | None = None  # None where the design breaks the tightened limits
+    fixed: FixedDesign | None = None  # None where no design meets the tightened limits
     probability: float = 0.0
     rises: np.ndarray | None = None  # (draw, budget)
 
     @property
     def idle(self) -> np.ndarray:
-        """Budgets of which so much is left, beyond the tightening, that they will not bind next time either."""
+        """Budgets with so much slack beyond the tightening that they will not bind in the next iteration either."""
         assert self.fixed is not None
         return np.log(self.tightened) - self.fixed.budgets > self.options.idle * self.fixed.deviations
 
     def room(self, multiple: float) -> np.ndarray:
-        """Factors on the limits at a multiple, by how this design fares."""
+        """Return the factors on the limits for a multiple, with the deviations and draws at this design."""
         assert self.fixed is not None
         return limit_factors(multiple, self.fixed.deviations, self.rises, self.options.normal)
 
     def first(self, confidence: float) -> float:
-        """The multiple by the joint normal distribution of the budgets that may bind, where draws are near it; else theirs."""
+        """Return the first multiple: from the joint normal distribution of possibly binding budgets, or from draws where they
+        differ.
+        """
         assert self.fixed is not None
         normal = joint_multiple(self.fixed.loadings[~self.idle], confidence, self.options.joint_draws)
         drawn = self.next(confidence)
         return drawn if math.isfinite(drawn) and abs(drawn - normal) > self.options.step else normal
 
     def next(self, confidence: float) -> float:
-        """The multiple that its draws ask for, idle budgets left at what the design uses of them."""
+        """Return the multiple that the draws require. Non-binding budgets keep the use that they have in this design."""
         assert self.fixed is not None and self.rises is not None
         slack = np.where(self.idle, -self.fixed.budgets, -np.inf)
         return sampled_multiple(self.rises, slack, confidence)
 
 
 class _Search:
-    """Solve, draw, solve again."""
+    """Iteration of one chance-constrained question: solve, draw, adjust the multiple."""
 
     def __init__(self, problem: Problem, asking: ConfidenceRequest):
         self.problem, self.confidence, self.deadline = problem, asking.confidence, asking.deadline
         self.seed, self.draws, self.progress, self.explain = asking.seed, asking.draws, asking.progress, asking.explain
         self.options = asking.options.confidence
         self.programmes = NodeRelaxations(problem, lattice_of(problem), options=asking.options)
-        # Above what was asked for by half of what two sets of draws differ by: the promise is counted over fresh ones.
+        # Aim above the requested level by half of the deviation between two sets of draws, because fresh draws verify the
+        # result.
         asked = self.confidence
         self.sure = min(asked + 0.5 * math.sqrt(2.0 * asked * (1.0 - asked) / self.draws), 0.5 * (1.0 + asked))
         self.points: list[np.ndarray] = []
@@ -138,14 +148,14 @@ class _Search:
         if bound is not None and bound >= beat:
             return plain.solution
         if plain.fixed is None:
-            return plain.solution  # the budgets conflict whatever the numbers are
+            return plain.solution  # the budgets conflict even without uncertainty
         if plain.probability >= self.sure or not len(ones):
             return self._promised(plain, plain)
         best, closed = self._between(plain)
         return self._promised(best, plain) if best is not None else self._broken(closed, plain)
 
     def _between(self, plain: _Trial) -> tuple[_Trial | None, list[_Trial]]:
-        """The cheapest trial that holds with the probability, and those whose tightened limits nothing holds."""
+        """Return the cheapest trial that reaches the probability, and the trials whose tightened limits are infeasible."""
         assert plain.fixed is not None
         low, high, closed, own = plain, None, [], self.options
         least = single_budget_multiple(self.confidence)
@@ -177,7 +187,7 @@ class _Search:
         return high, closed
 
     def _trial(self, tightened: np.ndarray, multiple: float, explain: bool = False) -> _Trial:
-        """Solve with limits times factors, and draw at the design."""
+        """Solve with the limits multiplied by factors, and draw at the resulting design."""
         self.solves += 1
         tight = self.problem.tightened(tightened) if multiple else self.problem
         try:
@@ -197,7 +207,7 @@ class _Search:
         return _Trial(solution, tightened, multiple, self.options, fixed, kept, logs - fixed.budgets)
 
     def _promised(self, trial: _Trial, plain: _Trial) -> Solution:
-        """The answer, its limits as asked, and its promise by draws that nothing was fitted to."""
+        """Return the answer with its original limits, and its probability from draws that were not used for fitting."""
         return replace(_as_asked(trial.solution, self.problem), promise=self._promise(trial, plain))
 
     def _promise(self, trial: _Trial, plain: _Trial) -> ChanceConstraint:
@@ -227,9 +237,12 @@ class _Search:
         )
 
     def _broken(self, closed: Sequence[_Trial], plain: _Trial) -> Solution:
-        """No design holds with the probability: by how much the limits that were asked for would have to give way.
+        """Return the answer where no design reaches the probability, with the necessary changes of the requested limits.
 
-        **Arguments:** `closed`: trials whose limits nothing holds, from all budgets together to each by itself.
+        **Arguments:**
+
+        - `closed`: trials whose limits are infeasible, from those for all budgets jointly to those for each budget alone.
+        - `plain`: the trial without tightening.
         """
         asked, goal = f"{100 * self.confidence:.3g} %", self.problem.objective
         said = [
@@ -259,13 +272,13 @@ class _Search:
 
 
 def _broken_besides(names: Sequence[str], kept: np.ndarray) -> tuple[tuple[str, float], ...]:
-    """What is no budget and does not hold in all draws, the worst first."""
+    """Return the constraints other than budgets that do not hold in all draws, the worst first."""
     shares = zip(names, kept.mean(axis=0).tolist(), strict=True)
     return tuple(sorted((each for each in shares if each[1] < 1.0), key=lambda each: each[1]))
 
 
 def _shares(names: list[str], row: np.ndarray) -> tuple[tuple[str, float], ...]:
-    """Causes of a budget's variance, largest first."""
+    """Return each factor's share of a budget's variance, the largest first; shares below 1 % are left out."""
     total = float((row**2).sum())
     if not total:
         return ()
@@ -274,7 +287,10 @@ def _shares(names: list[str], row: np.ndarray) -> tuple[tuple[str, float], ...]:
 
 
 def _as_asked(solution: Solution, problem: Problem) -> Solution:
-    """An answer to tightened limits beside those that were asked for: a price per cent of the one is that of the other."""
+    """Return an answer to tightened limits in terms of the original limits.
+
+    Elasticities with respect to the limits are unchanged.
+    """
     if solution.problem is problem:
         return solution
     budgets = [

@@ -1,9 +1,11 @@
-"""By how much limits are tightened so that budgets hold together with a probability.
+"""Tightening of limits such that all budgets hold jointly with a given probability.
 
-Each budget is given a room, `limit exp(-k_i s_i)`, that its use keeps with one probability, the same for all of them; s_i is the
-deviation of the logarithm of its use to first order, and k_i what the distribution of its use over that makes of the probability:
-k itself where the use is log-normal. One k for all, the least at which all budgets hold together: from their joint normal
-distribution first, or from draws of the exact model where these are far from it.
+Budget i gets the tightened limit `limit exp(-k_i s_i)`. Here s_i is the first-order standard deviation of the log of its use.
+The multiple k_i follows from the distribution of that use. For a log-normal use it is k itself.
+
+Each budget alone stays within its original limit with one probability, which is the same for all budgets. The common k is the
+least one at which all budgets hold jointly. It first comes from their joint normal distribution. Draws of the exact model
+replace this where they differ much from it.
 """
 
 from __future__ import annotations
@@ -18,22 +20,31 @@ from hwopt.analysis.chance_constraints.sampling import FEASIBILITY_TOLERANCE, no
 from hwopt.solver.options import SEARCH
 
 _SAME = 1e-9
-"""Difference of correlations that is rounding."""
+"""Difference of correlations that is attributed to rounding."""
 
 _STREAM = 2
 
 
 def single_budget_multiple(confidence: float) -> float:
-    """The multiple at which one budget holds by itself: no smaller one holds several."""
+    """Return the multiple k at which one budget alone holds with the given probability.
+
+    Several budgets need at least as much.
+    """
     return NormalDist().inv_cdf(confidence)
 
 
 def joint_multiple(
     loadings: Float[np.ndarray, "budget cause"], confidence: float, draws: int = SEARCH.confidence.joint_draws
 ) -> float:
-    """The least multiple k with `P(loadings z <= k s, all rows) >= confidence`, z normal.
+    """Return the least multiple k with `P(loadings z <= k s, all rows) >= confidence`, z normal.
 
-    Of rows that move together exactly that of one, and never more than Bonferroni's `1 - (1 - confidence) / rows`.
+    For perfectly correlated rows it is that of one row. It never exceeds the Bonferroni bound `1 - (1 - confidence) / rows`.
+
+    **Arguments:**
+
+    - `loadings`: first-order effect of each factor on each budget.
+    - `confidence`: required joint probability.
+    - `draws`: number of normal draws for the quantile.
     """
     deviations = np.sqrt((loadings**2).sum(axis=1))
     rows = loadings[deviations > 0.0] / deviations[deviations > 0.0, None]
@@ -50,14 +61,17 @@ def joint_multiple(
 def sampled_multiple(
     rises: Float[np.ndarray, "draw budget"], slack: Float[np.ndarray, " budget"], confidence: float
 ) -> float:
-    """The least multiple at which draws of the exact model satisfy all budgets with a probability.
+    """Return the least multiple at which draws of the exact model satisfy all budgets with the given probability.
 
-    **Arguments:** `rises` of the logarithm of what each budget uses, over its stated value; `slack` that budgets have whatever the
-    multiple is, minus infinity for those that the tightened limit binds.
+    **Arguments:**
 
-    **Returns:** infinity where no multiple does.
+    - `rises`: log use of each budget over its stated value, for each draw.
+    - `slack`: log slack of the budgets that do not bind at any multiple; minus infinity for those bound by the tightened limit.
+    - `confidence`: required joint probability.
+
+    **Returns:** the multiple; infinity where none suffices.
     """
-    over = ~(rises <= np.maximum(slack, FEASIBILITY_TOLERANCE))  # not a number is over
+    over = ~(rises <= np.maximum(slack, FEASIBILITY_TOLERANCE))  # NaN counts as over the limit
     ranks = np.empty(rises.shape)
     places = np.arange(1, len(rises) + 1) / (len(rises) + 1)
     for i in range(rises.shape[1]):
@@ -73,7 +87,16 @@ def limit_factors(
     rises: Float[np.ndarray, "draw budget"] | None = None,
     normal: float = SEARCH.confidence.normal,
 ) -> Float[np.ndarray, " budget"]:
-    """On the limits: `exp(-k s)` where use is log-normal, with `rises` what draws of it keep with that probability."""
+    """Return the factors on the limits: `exp(-k s)` for log-normal use.
+
+    **Arguments:**
+
+    - `multiple`: k.
+    - `deviations`: s of each budget.
+    - `rises`: draws of the log use over its stated value. Where their quantile at the probability of k differs from `k s` by
+      more than `normal` times s, it replaces `k s`.
+    - `normal`: tolerance of that comparison.
+    """
     if rises is None:
         return np.exp(-multiple * deviations)
     level = NormalDist().cdf(multiple)

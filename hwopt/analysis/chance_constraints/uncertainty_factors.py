@@ -1,13 +1,15 @@
-"""Why numbers of a question may be off: causes, each of which moves the numbers that share it together.
+"""Uncertainty factors of a question's inputs; inputs that share a factor move together.
 
-A cause draws one z of a normal distribution. A number with the catalogue's range [low, high] around its value v becomes
+Each factor has one standard normal draw z. An input with value v and the catalog's range [low, high] becomes
 
-    v (high / v)^(z / 1.2816)  for z >= 0,      v (v / low)^(z / 1.2816)  for z < 0,
+    v (high / v)^(z / 1.2816)  for z >= 0,      v (v / low)^(z / 1.2816)  for z < 0.
 
-so that its median is the stated value, and the range holds it four times in five, as the intervals of predictions do: the
-catalogue does not say what its ranges hold, and this is how they are read here. Kernels, links and software are one cause, the
-step's time: the interval of the prediction says how far they are off together, so their own ranges are left out. So are numbers
-that only share out what is known as a whole, such as the parts of a chip's power.
+Its median is the stated value. The range contains it with a probability of 80 %, as prediction intervals do. The catalog does
+not state the coverage of its ranges, so this is an assumption.
+
+Kernels, links and software form one factor, the step time. Their joint error is known from the prediction interval, so that
+their own ranges are ignored. Ranges of inputs that only divide a known total are ignored as well, such as the parts of a chip's
+power.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from hwopt.workload.training import TrainingRun
 STEP_TIME = "step_time"
 
 _LEVEL = "cluster.stack.level"
-"""Of a training run, what the whole step's time is in proportion to, but for work of the host."""
+"""Name of the input that scales the whole step time of a training run, except for host work."""
 
 DECLARED = {
     STEP_TIME: ("the time of a step, as far as predictions go wrong", ()),
@@ -79,15 +81,19 @@ DECLARED = {
         ),
     ),
 }
-"""Cause -> what it is in words, and the inputs that share it. Numbers of one cause rise together."""
+"""Factor -> description and patterns of the inputs that share it. Inputs of one factor increase together."""
 
 
 @dataclass(frozen=True)
 class UncertaintyFactor:
-    """Numbers that are off together.
+    """A group of inputs that are uncertain together.
 
-    **Arguments:** `inputs` that it moves; `down` and `up`: deviations of their logarithms to each side; `paced`: deviation of
-    what is in proportion to a step's time, where no input stands for that.
+    **Arguments:**
+
+    - `name`, `meaning`: short name and description.
+    - `inputs`: inputs that the factor moves.
+    - `down`, `up`: standard deviations of their logarithms to each side.
+    - `paced`: deviation of quantities in proportion to step time, where no input represents the step time.
     """
 
     name: str
@@ -99,27 +105,35 @@ class UncertaintyFactor:
 
     @property
     def deviations(self) -> tuple[float, float]:
-        """The largest of its numbers, down and up."""
+        """Return the largest deviations of its inputs, down and up."""
         return max((*self.down, self.paced), default=0.0), max((*self.up, self.paced), default=0.0)
 
     def of(self, share: float) -> UncertaintyFactor:
-        """The same with `1 + share` times each number, and the number over it, as the range that holds four in five."""
+        """Return the factor with another uncertainty: each input lies within a factor of `1 + share` of its value in 80 % of
+        cases.
+        """
         each = (math.log1p(share) / DEVIATIONS,) * len(self.inputs)
         return replace(self, down=each, up=each, paced=math.log1p(share) / DEVIATIONS if self.paced else 0.0)
 
 
 def uncertainty_factors(problem: Problem, around: Interval | None) -> tuple[UncertaintyFactor, ...]:
-    """The causes that move a question's numbers.
+    """Return the uncertainty factors of a question.
 
-    **Arguments:** `around`: the interval of the answer's step time; None where there is none, and the step counts as known.
+    **Arguments:**
+
+    - `problem`: the question.
+    - `around`: prediction interval of the step time; None to treat the step time as known.
     """
     return tuple(each for each in _all(problem, around) if max(each.deviations) > 0.0)
 
 
 def check_one_chip_type(problem: Problem, asked: str) -> None:
-    """Refuses two kinds of chips: which of their numbers are off together is not declared.
+    """Raise `UserError` for two types of chips, because correlations between their inputs are not declared.
 
-    **Arguments:** what is `asked`, as errors begin.
+    **Arguments:**
+
+    - `problem`: the question.
+    - `asked`: option that was requested, as the first word of the message.
     """
     if len(problem.template.cluster.groups) > 1:
         raise UserError(
@@ -128,7 +142,7 @@ def check_one_chip_type(problem: Problem, asked: str) -> None:
 
 
 def _all(problem: Problem, around: Interval | None) -> Iterator[UncertaintyFactor]:
-    """Those with a number in the question, known as it may be."""
+    """Yield all factors with an input in the question, even those with zero deviation."""
     inputs, records = template_inputs(problem), problem.provenance.records
     if around is not None:
         trains = isinstance(problem.template.workload, TrainingRun)
@@ -141,13 +155,16 @@ def _all(problem: Problem, around: Interval | None) -> Iterator[UncertaintyFacto
 
 
 def _step_time(level: list[Input], deviation: float) -> UncertaintyFactor:
-    """The step's time, by its `level` where the model has one."""
+    """Return the step-time factor. It acts on the input `level` where the model has one."""
     sides = (deviation,) * len(level)
     return UncertaintyFactor(STEP_TIME, DECLARED[STEP_TIME][0], tuple(level), sides, sides, 0.0 if level else deviation)
 
 
 def _deviations(each: Input, records: Mapping[str, Record]) -> tuple[float, float]:
-    """Of the logarithm of a number, to each side; none where no range is stated. A range down to nothing is as wide as up."""
+    """Return the log-deviations (down, up) of an input; zero where no range is stated.
+
+    A range down to zero counts as symmetric.
+    """
     known = range_of(each, records)
     if not known.stated:
         return 0.0, 0.0
@@ -158,9 +175,15 @@ def _deviations(each: Input, records: Mapping[str, Record]) -> tuple[float, floa
 def named_factors(
     names: Mapping[str, float], problem: Problem, around: Interval | None
 ) -> tuple[UncertaintyFactor, ...]:
-    """Causes by name, each with a share by which it may be off.
+    """Return uncertainty factors by name, each with a specified relative uncertainty.
 
-    **Raises:** `UserError` for a cause that the question does not have, and for an invalid share.
+    **Arguments:**
+
+    - `names`: name of the factor -> share by which its inputs may be off.
+    - `problem`: the question.
+    - `around`: prediction interval of the step time.
+
+    **Raises:** `UserError` for a factor that does not apply to the question, and for an invalid share.
     """
     known = {each.name: each for each in _all(problem, around)}
     chosen = []

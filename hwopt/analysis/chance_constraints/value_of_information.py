@@ -1,13 +1,14 @@
-"""Regret of today's answer when numbers turn out otherwise, and what it is worth to know them before deciding.
+"""Regret of the present answer under uncertain inputs, and the value of information about them.
 
-With C(d, s) the objective of design d in scenario s, and D the designs that are tried,
+Let C(d, s) be the objective of design d in scenario s, and D the set of candidate designs. Then
 
-    regret(d, s) = C(d, s) - min over D of C(., s),        value of knowing = E[C(today, s)] - E[min over D of C(., s)].
+    regret(d, s) = C(d, s) - min over D of C(., s),        value of information = E[C(today, s)] - E[min over D of C(., s)].
 
-D holds today's answer and the proved best of some scenarios, so that regret is at least what is said, and the value of knowing a
-number alone is that of a quadrature whose scenarios are all solved. Budgets are checked with the numbers as stated: in a scenario
-each limit moves with what today's design uses of it, so that today's answer stays possible, and a design that breaks a moved
-limit is none of the scenario's.
+D contains the present answer and the certified optima of some scenarios, so that the stated regret is a lower bound. The value
+of information about a single input uses a quadrature whose scenarios are all solved.
+
+Budgets apply to the stated inputs. In a scenario each limit is therefore scaled by the change of the present design's use. The
+present answer thus stays feasible. A design that violates a scaled limit is not a candidate in that scenario.
 """
 
 from __future__ import annotations
@@ -35,18 +36,24 @@ from hwopt.solver.solution import Outcome, Solution
 from hwopt.validation import check_kinds, number_of
 
 NODES = ((-math.sqrt(3.0), 1.0 / 6.0), (0.0, 2.0 / 3.0), (math.sqrt(3.0), 1.0 / 6.0))
-"""Gauss-Hermite quadrature of a normal draw: exact for polynomials to the fifth power."""
+"""Nodes and weights of a Gauss-Hermite quadrature for a standard normal variable, exact for polynomials up to degree five."""
 
 MOST = 4
-"""Numbers that vary together: 81 nodes, 16 corners, up to ten searches."""
+"""Maximum number of inputs varied together. Four give 81 quadrature nodes, 16 corners and up to ten searches."""
 
 
 @dataclass(frozen=True)
 class DesignCandidate:
-    """A design under all scenarios.
+    """A candidate design evaluated in all scenarios.
 
-    **Arguments:** `values` of its variables, SI; `objective` by the numbers as stated; `expected` and `worst` regret, in the
-    objective's unit, and the worst over the best there; `worst_at`: where, in words; infinite where it breaks a limit.
+    **Arguments:**
+
+    - `values`: values of its variables, SI.
+    - `objective`: objective with the stated inputs.
+    - `expected`, `worst`: expected and worst regret, in the objective's unit; infinite where the design violates a limit.
+    - `worst_share`: worst regret over the best objective of that scenario.
+    - `worst_at`: description of that scenario.
+    - `words`: short description of the design.
     """
 
     values: dict[str, float]
@@ -60,7 +67,16 @@ class DesignCandidate:
 
 @dataclass(frozen=True)
 class InformationValue:
-    """What one number is worth to know. **Arguments:** `proved`: its scenarios were solved to the end, else it is a lower bound."""
+    """Value of information about one uncertainty factor.
+
+    **Arguments:**
+
+    - `name`, `meaning`: name and description of the factor.
+    - `varied`: its relative uncertainty.
+    - `saving`: expected saving of the objective, in its unit.
+    - `share`: saving over the expected objective of the present design.
+    - `proved`: whether its scenarios were solved to optimality; otherwise the value is a lower bound.
+    """
 
     name: str
     meaning: str
@@ -72,10 +88,20 @@ class InformationValue:
 
 @dataclass(frozen=True)
 class Regret:
-    """An answer beside what else could have been decided. **Arguments:** `tried` designs; `solves` of scenarios."""
+    """Regret analysis of an answer.
+
+    **Arguments:**
+
+    - `today`: the present design.
+    - `least`: the design with the least worst-case regret.
+    - `knowing`: value of information of each factor.
+    - `nodes`, `corners`: number of quadrature nodes and corner scenarios.
+    - `tried`: number of candidate designs.
+    - `solves`: number of solved scenarios.
+    """
 
     today: DesignCandidate
-    least: DesignCandidate  # of least worst regret
+    least: DesignCandidate  # with the least worst-case regret
     knowing: tuple[InformationValue, ...]
     nodes: int
     corners: int
@@ -97,13 +123,19 @@ def regret(
     progress: bool = False,
     options: SearchOptions | None = None,
 ) -> Regret:
-    """Regret of an answer under numbers that may be off, and the value of knowing each of them.
+    """Compute the regret of an answer under uncertain inputs, and the value of information about each of them.
 
-    **Arguments:** `solution` of `optimize`; `vary`: cause -> share by which it may be off, a range of 1 + share to each side that
-    holds four in five; `deadline` by which it ends, with fewer scenarios solved; `options` of the searches.
+    **Arguments:**
 
-    **Raises:** `UserError` for an unknown cause, an invalid share, more than `MOST` of them, an answer that breaks its
-    budgets or has no proof.
+    - `solution`: an answer of `optimize`.
+    - `vary`: uncertainty factor -> share by which it may be off. The range of a factor `1 + share` to each side has a
+      probability of 80 %.
+    - `deadline`: time limit; fewer scenarios are solved when it is reached.
+    - `progress`: whether to report the progress of each search.
+    - `options`: options of the searches.
+
+    **Raises:** `UserError` for an unknown factor, for an invalid share, for more than `MOST` factors, and for an answer that
+    violates its budgets or cannot be certified.
     """
     check_kinds("regret", {"solution": solution}, {"solution": (Solution,)})
     shares, causes = varied_factors(solution.problem, vary, question_interval(solution))
@@ -117,11 +149,15 @@ def regret(
 def varied_factors(
     problem: Problem, vary: Mapping[str, float], around: Interval | None
 ) -> tuple[dict[str, float], tuple[UncertaintyFactor, ...]]:
-    """Return the uncertain shares of a question, and the causes of which each moves its inputs together.
+    """Return the relative uncertainties of a question's inputs, and the factors that move inputs together.
 
-    **Arguments:** `vary`: see `regret`; `around`: the interval of the step time, any interval before there is an answer.
+    **Arguments:**
 
-    **Raises:** `UserError` as `regret`, but for an answer that breaks its budgets.
+    - `problem`: the question.
+    - `vary`: as in `regret`.
+    - `around`: interval of the step time. Any interval will do before there is an answer.
+
+    **Raises:** `UserError` as in `regret`, except for an answer that violates its budgets.
     """
     if not isinstance(vary, Mapping) or not vary:
         raise UserError("vary: name numbers and by what share they may be off, such as {'hbm': 0.3}")
@@ -139,7 +175,7 @@ def varied_factors(
 
 
 class _Study:
-    """Scenarios, designs, and their table."""
+    """Regret analysis of one answer: scenarios, candidate designs, and their table of objectives."""
 
     def __init__(
         self,
@@ -182,7 +218,7 @@ class _Study:
         return Regret(today, least, knowing, len(nodes), len(corners), len(designs), len(solved))
 
     def _solved(self, z: tuple[float, ...]) -> _Scenario | None:
-        """The best of a scenario; None where there was no time."""
+        """Solve a scenario to optimality; None where no time is left, or no feasible design or relaxation was found."""
         if self.deadline.over:
             return None
         rise = self._rises(np.array([z]))[0]
@@ -204,11 +240,11 @@ class _Study:
         return _Scenario(z, solution)
 
     def _rises(self, z: np.ndarray) -> np.ndarray:
-        """Of the logarithm of what today's design uses of each budget (scenario, budget)."""
+        """Return the change of the log use of each budget by the present design (scenario, budget)."""
         return self.today.logs(z)[:, 1 : 1 + self.count] - self.today.budgets
 
     def _factors(self, z: tuple[float, ...]) -> dict[tuple[int, int], float]:
-        """Of each number that is moved, by its place."""
+        """Return the factor on each uncertain input, by its position in the template."""
         moves = zip(self.today.inputs, self.today.cause, self.today.down, self.today.up, strict=True)
         factors: dict[tuple[int, int], float] = {}
         for each, cause, down, up in moves:
@@ -217,13 +253,13 @@ class _Study:
         return factors
 
     def _table(self, designs: Sequence[FixedDesign], z: np.ndarray) -> np.ndarray:
-        """Objective of each design in each scenario; infinite where it breaks a limit there (design, scenario)."""
+        """Return the objective of each design in each scenario (design, scenario); infinite where it violates a limit."""
         moved = self._rises(z)
         rows = []
         for each in designs:
             logs = each.logs(z)
             budgets = logs[:, 1 : 1 + self.count] - moved
-            # What is no budget, such as heat, counts where today's design holds it.
+            # Other constraints, such as thermal limits, count only where the present design meets them.
             kept = within_limits(budgets, 1e-5).all(axis=1) & ~(
                 ~within_limits(logs[:, 1 + self.count :], 1e-5)
                 & within_limits(self.today.logs(z)[:, 1 + self.count :], 1e-5)
@@ -255,7 +291,7 @@ class _Study:
     def _knowing(
         self, i: int, designs: Sequence[FixedDesign], solved: Mapping[tuple[float, ...], _Scenario]
     ) -> InformationValue:
-        """Expected saving of deciding with one number known, the others as stated."""
+        """Return the expected saving of a decision with one factor known and the others at their stated values."""
         z = np.array([[node * (i == j) for j in range(len(self.causes))] for node, _ in NODES])
         weights = np.array([weight for _, weight in NODES])
         table = self._table(designs, z)
@@ -269,7 +305,7 @@ class _Study:
 
 
 def _different(designs: Sequence[FixedDesign]) -> list[FixedDesign]:
-    """Each design once, the first as it came."""
+    """Return the distinct designs; the first of equal ones is kept."""
     kept: list[FixedDesign] = []
     for each in designs:
         if not any(np.allclose(list(each.values.values()), list(other.values.values()), rtol=1e-6) for other in kept):
@@ -291,5 +327,5 @@ _SAID = (
 
 
 def _words(values: Mapping[str, float]) -> str:
-    """A design in a few of its numbers."""
+    """Describe a design by a few of its variables."""
     return ", ".join(f"{name} {values[name]:,.5g}" for name in _SAID if name in values)

@@ -1,4 +1,4 @@
-"""Whether what somebody states of a machine and its run can be, line by line, and the least that mends it."""
+"""Line-by-line plausibility check of a stated machine and training run, with the smallest corrections."""
 
 from hwopt.analysis.claim_check.check import Check, check
 

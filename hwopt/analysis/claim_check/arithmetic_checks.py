@@ -1,4 +1,4 @@
-"""Lines that need no model: what a blueprint's numbers say of each other, and of its chip's datasheet."""
+"""Claim checks without the model: consistency of the stated numbers with each other and with the chip's datasheet."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ from hwopt.errors import UserError
 from hwopt.units import pretty
 
 MEMORY_LEEWAY = 0.1
-"""A GB may be a GiB (7.4 %), and firmware keeps 1 to 3 % of a chip's memory for itself (see `memory_capacity` of chips)."""
+"""Relative tolerance of memory: a GB may be a GiB (7.4 %), and firmware reserves 1 to 3 % (see `memory_capacity` of chips)."""
 
 MFU_LEEWAY = 0.1
-"""Conventions of a model's FLOPs differ by its attention and embedding: 2 to 10 % of 6 N D for usual sequences (assumption)."""
+"""Relative tolerance of MFU: FLOP conventions differ in attention and embedding, 2 to 10 % of 6 N D usually (assumption)."""
 
 DATASHEET_LEEWAY = 0.03
-"""Datasheets round (assumption)."""
+"""Relative tolerance of datasheet values, which are rounded (assumption)."""
 
 BINARY_LEEWAY = 0.05
-"""16 M may mean 2^24 or 16e6: 4.9 %."""
+"""Relative tolerance of binary prefixes: 16 M may mean 2^24 or 16e6 (4.9 %)."""
 
 HOURS_LEEWAY = 0.03
-"""Days and chip hours are rounded both (assumption)."""
+"""Relative tolerance of chip hours: days and chip hours are both rounded (assumption)."""
 
 COST_LEEWAY = 0.05
-"""Chip hours, their price and the cost of a run are rounded all three (assumption)."""
+"""Relative tolerance of cost: chip hours, their price and the run's cost are all rounded (assumption)."""
 
 WITHOUT_PUE = (1.0, 2.0)
-"""PUE of data centres where none is stated: nothing but IT, and twice that (assumption: means of surveys are 1.5 to 1.6)."""
+"""PUE range of data centers where none is stated: IT only, to twice IT (assumption: means of surveys are 1.5 to 1.6)."""
 
 
 def arithmetic_checks(blueprint: Blueprint, flops_per_token: float) -> list[CheckLine]:
-    """All of them, of what is stated.
+    """Return all arithmetic lines that the stated numbers allow.
 
-    **Arguments:** `flops_per_token` of the run's model, NaN where it is not known.
+    **Arguments:** `blueprint`: the claim; `flops_per_token`: FLOP per token of the run's model, NaN where unknown.
     """
     found = (
         _racks(blueprint),
@@ -64,7 +64,7 @@ def arithmetic_checks(blueprint: Blueprint, flops_per_token: float) -> list[Chec
 def with_corrections(
     line: CheckLine, blueprint: Blueprint, values: Iterable[tuple[str, float]], how: str = ""
 ) -> CheckLine:
-    """A failing line with its repairs: for each key that is stated, what it would have to be."""
+    """Return a failing line with corrections: for each stated key, the value that it would need."""
     if line.verdict is not CheckVerdict.fails:
         return line
     repairs = [
@@ -78,7 +78,7 @@ def with_corrections(
 
 
 def _racks(b: Blueprint) -> CheckLine | None:
-    """`racks = ceil(chips / chips a rack)`: the last may not be full."""
+    """Check `racks = ceil(chips / chips per rack)`; the last rack may be partly filled."""
     if not b.has("chips", "racks", "rack_chips"):
         return None
     needed = float(math.ceil(b["chips"] / b["rack_chips"]))
@@ -174,7 +174,7 @@ def _chip_hours(b: Blueprint) -> CheckLine | None:
 
 
 def _cost(b: Blueprint) -> CheckLine | None:
-    """`cost = chip hours x price`, or chips x time."""
+    """Check `cost = chip hours x price`; chip hours may be chips x time."""
     hours = b["chip_hours"] if b.has("chip_hours") else b.chips * b.time
     if not b.has("run_cost", "chip_hour_price") or math.isnan(hours):
         return None
@@ -196,7 +196,7 @@ def _cost(b: Blueprint) -> CheckLine | None:
 
 
 def _power(b: Blueprint) -> CheckLine | None:
-    """What racks, or chips alone, are given and what the machine is given: a PUE between them."""
+    """Check that the power of racks, or of chips alone, and the machine's power differ by a plausible PUE."""
     racks = b["racks"] if b.has("racks") else math.ceil(b.chips / b["rack_chips"]) if b.has("rack_chips") else math.nan
     it = racks * b["rack_power"] if b.has("rack_power") else b.chips * b["chip_power"]
     if not b.has("power") or math.isnan(it):
@@ -209,7 +209,7 @@ def _power(b: Blueprint) -> CheckLine | None:
     )
     pue = (b["pue"], b["pue"]) if b.has("pue") else WITHOUT_PUE
     low, high = it * pue[0], it * pue[1]
-    # Chips alone are no more than a floor: servers, fans and network draw besides.
+    # Chips alone give a lower limit: servers, fans and network need power as well.
     relation = CheckRelation.equal if of_racks else CheckRelation.at_most
     said = f"x a PUE of {pue[0]:g}" if b.has("pue") else f"x a PUE from {pue[0]:g} to {pue[1]:g}"
     line = checked_line(
@@ -238,7 +238,7 @@ def _power(b: Blueprint) -> CheckLine | None:
 
 
 def _utilisation(b: Blueprint, flops_per_token: float) -> CheckLine | None:
-    """`FLOP of the run <= chips x peak x MFU x time`, all as stated."""
+    """Check `FLOP of the run <= chips x peak x MFU x time`, all as stated."""
     if not b.has("mfu"):
         return None
     claim = "chips x peak x MFU x time give the FLOP of the run"
@@ -279,14 +279,14 @@ def _utilisation(b: Blueprint, flops_per_token: float) -> CheckLine | None:
 
 
 def _peak(b: Blueprint) -> float:
-    """The datasheet's dense peak in the precision of the run; NaN without a chip."""
+    """Return the datasheet's dense peak in the precision of the run; NaN without a chip."""
     if b.word("chip") is None:
         return math.nan
     return catalog.record("chips", str(b.word("chip"))).si(f"peak.{slot(b.word('precision') or 'bf16')}", math.nan)
 
 
 def _datasheet(b: Blueprint) -> list[CheckLine]:
-    """What is stated of a chip against its datasheet."""
+    """Check stated properties of a chip against its datasheet."""
     asked = [key for key in ("chip_memory", "peak", "chip_power", "scale_out_bandwidth") if b.has(key)]
     if b.word("chip") is None:
         return [
@@ -336,7 +336,7 @@ def _beside(b: Blueprint, name: str, key: str, ours: float, unit: str, leeway: f
 
 
 def check_words(b: Blueprint) -> None:
-    """Refuses a precision that its chip does not have, and a plan of nothing, before any work.
+    """Reject a precision that the chip does not support, and a plan without a model, before any work.
 
     **Raises:** `UserError`.
     """

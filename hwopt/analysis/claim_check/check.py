@@ -1,4 +1,4 @@
-"""A blueprint judged line by line, each failing line with its smallest repair, and one repair of them all."""
+"""Claim check: line-by-line verdicts, the smallest correction of each failing line, and one joint correction of all."""
 
 from __future__ import annotations
 
@@ -16,40 +16,53 @@ from hwopt.analysis.claim_check.statement import Blueprint, blueprint_of
 from hwopt.errors import UserError
 
 MOST_CHIPS = 2**20
-"""Chips up to which a repair is looked for."""
+"""Maximum number of chips in the search for a correction."""
 
 GRAIN = 48
-"""Steps of a search for chips: a power of two between 1/48 and 1/96 of their number, which plans divide."""
+"""Step size in the search for a number of chips: a power of two from 1/96 to 1/48 of the number, so that plans divide it."""
 
 ROUNDS = 20
-"""Repairs one after the other until nothing fails."""
+"""Maximum number of successive corrections in the search for a joint correction."""
 
 INPUTS = ("chips", "tokens", "rack_chips", "global_batch")
-"""Numbers that the model's figures follow from: with another one of these other lines stand or fall. The rest are claims."""
+"""Stated numbers that the model takes as inputs. A change of one affects other lines; all other numbers are claims only."""
 
 EACH = 0.1
-"""What another changed number counts beside how far numbers move: as much as 10 % of one of them (a choice of ours)."""
+"""Penalty of each additional changed number, equivalent to about a 10 % change of one number (our choice)."""
 
 
 @dataclass(frozen=True)
 class JointCorrection:
-    """Changes that mend all failing lines together: the least of those `tried`, by logarithms of ratios and how many there are."""
+    """Set of changes that corrects all failing lines together.
+
+    Size is measured by logarithms of ratios and the number of changes.
+
+    **Arguments:**
+
+    - `changes`: the corrections.
+    - `tried`: number of sets tried, of which this is the smallest.
+    """
 
     changes: tuple[Correction, ...]
     tried: int
 
     @property
     def change(self) -> float:
-        """How large they are together."""
+        """Return the total size of the changes."""
         return sum(each.change + EACH for each in self.changes)
 
 
 @dataclass(frozen=True)
 class Check:
-    """The verdict on a blueprint.
+    """Result of checking a claim.
 
-    **Arguments:** `lines`, those that fail with their repairs; `joint`: None where one repair or none mends all, or where none was
-    found; `judged`: what the model says of the machine, or why it says nothing; `taken`: what was assumed.
+    **Arguments:**
+
+    - `blueprint`: the claim.
+    - `lines`: all lines; failing ones have corrections.
+    - `joint`: joint correction. It is None where fewer than two lines fail, or none was found.
+    - `judged`: model results for the machine, or the reason for their absence.
+    - `taken`: assumptions made.
     """
 
     blueprint: Blueprint
@@ -60,12 +73,12 @@ class Check:
 
     @property
     def failing(self) -> tuple[CheckLine, ...]:
-        """Lines that fail."""
+        """Return the lines that fail."""
         return tuple(each for each in self.lines if each.verdict is CheckVerdict.fails)
 
     @property
     def holds(self) -> bool:
-        """Whether no line fails."""
+        """Return whether no line fails."""
         return not self.failing
 
     def __repr__(self) -> str:
@@ -75,30 +88,30 @@ class Check:
 
 
 def check(blueprint: str | Path | Mapping[str, object]) -> Check:
-    """Whether a stated machine and plan can be, line by line.
+    """Check line by line whether a stated machine and plan are plausible.
 
-    Arithmetic of what is stated first, then the model: by the stated plan, or the best one. A line fails where it lies outside of
-    what four in five measured runs show (`calibration.intervals`), or of the leeway that its numbers are stated with. Its
-    repairs are single stated numbers that the same calculation would let stand.
+    Arithmetic on the stated numbers comes first, then the model with the stated plan or the best one. A line fails where the
+    stated number is outside the 80 % prediction interval (`calibration.intervals`) or outside the rounding tolerance. Its
+    corrections are single stated numbers that would pass the same calculation.
 
-    **Arguments:** `blueprint`: a name of `hwopt catalog blueprints`, the path of a `.toml` of the same form, or a dictionary of
-    it: `{"workload": "llama3.1-405b", "chip": "h100-sxm", "chips": 16384, "time": "54d"}`.
+    **Arguments:** `blueprint`: a name of `hwopt catalog blueprints`, the path of a `.toml` file of the same form, or a
+    dictionary: `{"workload": "llama3.1-405b", "chip": "h100-sxm", "chips": 16384, "time": "54d"}`.
 
-    **Raises:** `UserError` with all that is wrong of it.
+    **Raises:** `UserError` with all errors in the claim.
     """
     return _Checker().check(blueprint_of(blueprint))
 
 
 @dataclass
 class _Checker:
-    """Judges blueprints that differ in numbers; what the model says of one is remembered."""
+    """Checker of claims that differ only in numbers. Model results are cached."""
 
     known: dict[object, ModelledClaim | str] = field(default_factory=dict)
 
     def check(self, b: Blueprint) -> Check:
         check_words(b)
         judged = self.judged(b)
-        settled = b  # what a stated plan leaves open stays what is best of it
+        settled = b  # settings that a stated plan leaves open stay at their best values
         if isinstance(judged, ModelledClaim) and judged.settings:
             settled = b.with_word("plan", judged.settings)
         lines = [self._with_chips(line, settled) for line in self.lines(b)]
@@ -106,7 +119,10 @@ class _Checker:
         return Check(b, tuple(lines), self._joint(settled, lines), judged, taken)
 
     def judged(self, b: Blueprint) -> ModelledClaim | str:
-        """What the model says; numbers that are only compared with it change nothing."""
+        """Return the model results.
+
+        They are cached by the numbers that the model uses, without those that are only compared.
+        """
         read = (
             "parameters",
             "active_parameters",
@@ -128,12 +144,12 @@ class _Checker:
         return self.known[key]
 
     def lines(self, b: Blueprint) -> list[CheckLine]:
-        """All lines, with the repairs that cost no search."""
+        """Return all lines, with the corrections that need no search."""
         judged = self.judged(b)
         return [*arithmetic_checks(b, flops_per_token(b)), *model_checks(b, judged)]
 
     def _with_chips(self, line: CheckLine, b: Blueprint) -> CheckLine:
-        """A failing line with the chips that would mend it, where chips are stated and more of them help."""
+        """Return a failing line with the number of chips that would correct it, where chips are stated and more help."""
         if line.verdict is not CheckVerdict.fails or line.name not in ("time", "fits") or not b.has("chips"):
             return line
         more = self._enough_chips(line, b)
@@ -142,10 +158,10 @@ class _Checker:
         return replace(line, repairs=(*line.repairs, more))
 
     def _enough_chips(self, line: CheckLine, b: Blueprint) -> Correction | None:
-        """The fewest chips tried with which a line's figure is what is stated.
+        """Return the smallest tried number of chips with which a line's figure meets the stated one; None without any.
 
-        The figure falls about as chips grow: from the number that it would take if it fell so, on by what is left over, then
-        down again step by step.
+        The figure is roughly in inverse proportion to the number of chips. The search extrapolates upwards with this rule until
+        the figure is met. It then goes down in single steps.
         """
         stated = line.stated or math.nan
 
@@ -176,14 +192,14 @@ class _Checker:
         return Correction("chips", b["chips"], float(chips), f"the fewest tried, in steps of {step:,}")
 
     def _grain(self, b: Blueprint, chips: float) -> int:
-        """Steps of a search for chips."""
+        """Return the step size of a search for a number of chips."""
         if b.word("plan"):
             asked = catalog.parse_plan(str(b.word("plan")))
             return math.prod(int(asked.get(name, 1)) for name in ("tp", "pp", "cp"))
         return 2 ** max(int(math.log2(max(chips / GRAIN, 1.0))), 0)
 
     def _joint(self, b: Blueprint, lines: list[CheckLine]) -> JointCorrection | None:
-        """The least set of changes found that lets every line stand: none of `INPUTS` changed first, then each in turn."""
+        """Return the smallest joint correction found: first without changes of `INPUTS`, then with each changed first."""
         failing = [line for line in lines if line.verdict is CheckVerdict.fails]
         if len(failing) < 2:
             return None
@@ -203,7 +219,10 @@ class _Checker:
     def _mended_by(
         self, b: Blueprint, first: Correction | None, most: float, names: set[str]
     ) -> JointCorrection | None:
-        """A first repair, then the smallest of what still fails, of numbers not changed yet; None where it costs `most`."""
+        """Apply a first correction, then repeatedly the smallest correction of a remaining failure; each number changes once.
+
+        Return None where the total reaches `most`, or where a failing line cannot be corrected or evaluated any more.
+        """
         moved, changed = b, set[str]()
         if first is not None:
             moved, changed = b.with_number(first.key, first.after), {first.key}
@@ -214,7 +233,7 @@ class _Checker:
                 return None
             lines = self.lines(moved)
             failing = [line for line in lines if line.verdict is CheckVerdict.fails]
-            if not failing:  # what cannot be judged any more is not mended
+            if not failing:  # a line that can no longer be evaluated is not corrected
                 mended = {line.name for line in lines if line.verdict is CheckVerdict.holds}
                 return (
                     joint if names <= mended | ({"batch of the plan", "plan"} - {line.name for line in lines}) else None

@@ -1,4 +1,4 @@
-"""A line of a check: what is stated, our figure beside it, and whether the two agree."""
+"""One line of a claim check: the stated figure, the computed figure, and the verdict."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hwopt.analysis.claim_check.statement import QUANTITIES
 
 
 class CheckVerdict(Enum):
-    """The verdict on a line."""
+    """Verdict on one line of a check."""
 
     holds = "holds"
     fails = "fails"
@@ -18,7 +18,7 @@ class CheckVerdict(Enum):
 
 
 class CheckRelation(Enum):
-    """How our figure must stand to the stated one."""
+    """Required relation of the computed figure to the stated one."""
 
     at_most = "at most"
     at_least = "at least"
@@ -26,15 +26,22 @@ class CheckRelation(Enum):
 
 
 ROUNDED = 0.01
-"""By which published numbers may differ that ought to be equal: they are rounded to two or three digits (assumption)."""
+"""Relative tolerance between published numbers that should be equal: they are rounded to two or three digits (assumption)."""
 
 EXACT = 1e-9
-"""Rounding of float64."""
+"""Relative tolerance for rounding errors of float64."""
 
 
 @dataclass(frozen=True)
 class Correction:
-    """One stated number that would have to be another one for a line to hold. SI."""
+    """Change of one stated number that makes a failing line hold, in SI units.
+
+    **Arguments:**
+
+    - `key`: name of the stated number.
+    - `before`, `after`: its stated and its corrected value.
+    - `how`: remark on how the value was found.
+    """
 
     key: str
     before: float
@@ -43,7 +50,7 @@ class Correction:
 
     @property
     def change(self) -> float:
-        """How large the change is: the logarithm of the ratio."""
+        """Return the size of the change: the absolute logarithm of the ratio."""
         return abs(math.log(self.after / self.before))
 
     @property
@@ -53,11 +60,20 @@ class Correction:
 
 @dataclass(frozen=True)
 class CheckLine:
-    """One line of a check. SI.
+    """One line of a claim check. Numbers are in SI units.
 
-    **Arguments:** `name`; the `claim` in words; `stated` and `ours` in `unit`, with the ends `low` and `high` of our interval,
-    None where there is none; `why`, a sentence; `keys`: the stated numbers it is about; `modelled`: whether the model says it,
-    not arithmetic on what is stated.
+    **Arguments:**
+
+    - `name`, `claim`: name of the line, and the claim in words.
+    - `verdict`: whether the claim holds.
+    - `unit`: unit of the numbers.
+    - `stated`, `ours`: stated and computed figure; None where there is none.
+    - `low`, `high`: ends of the prediction interval of the computed figure; None where there is none.
+    - `relation`: required relation of the computed figure to the stated one.
+    - `why`: reason, as a sentence.
+    - `keys`: stated numbers that the line is about.
+    - `modelled`: whether the model computes the figure; otherwise it is arithmetic on stated numbers.
+    - `repairs`: single corrections that make the line hold.
     """
 
     name: str
@@ -76,12 +92,12 @@ class CheckLine:
 
     @property
     def off(self) -> float | None:
-        """By what fraction our figure lies above the stated one."""
+        """Return the relative excess of the computed figure over the stated one."""
         return None if not self.stated or self.ours is None else self.ours / self.stated - 1.0
 
     @property
     def smallest(self) -> Correction | None:
-        """The repair that changes its number least."""
+        """Return the correction with the smallest change."""
         return min(self.repairs, key=lambda each: each.change, default=None)
 
 
@@ -99,7 +115,18 @@ def checked_line(
     keys: tuple[str, ...] = (),
     modelled: bool = False,
 ) -> CheckLine:
-    """A line of two figures. It fails where no value of our interval, nor of the leeway, agrees with what is stated."""
+    """Compare a computed figure with a stated one.
+
+    The line fails where no value of the interval, widened by the tolerance, agrees.
+
+    **Arguments:**
+
+    - `name`, `claim`, `unit`, `why`, `keys`, `modelled`: as in `CheckLine`.
+    - `relation`: required relation of `ours` to `stated`.
+    - `stated`, `ours`: the two figures.
+    - `ends`: prediction interval of `ours`; None for an exact figure.
+    - `leeway`: relative tolerance of the comparison.
+    """
     low, high = ends if ends is not None else (ours, ours)
     over, under = low > stated * (1.0 + leeway), high < stated / (1.0 + leeway)
     fails = {CheckRelation.at_most: over, CheckRelation.at_least: under, CheckRelation.equal: over or under}[relation]
@@ -126,5 +153,5 @@ def checked_line(
 
 
 def unchecked_line(name: str, claim: str, why: str, unit: str = "", stated: float | None = None) -> CheckLine:
-    """A line that cannot be judged, and why."""
+    """Return a line without a verdict, with the reason."""
     return CheckLine(name, claim, CheckVerdict.unjudged, unit, stated, why=why)

@@ -1,4 +1,4 @@
-"""What the model makes of a blueprint: the run, the cluster, the plan that is stated or the best one, and their report."""
+"""Model evaluation of a claim: training run, cluster, plan (as stated or the best one), and report."""
 
 from __future__ import annotations
 
@@ -28,23 +28,28 @@ from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import active_parameters, total_parameters
 
 WHOLE_PARTS = (8, 16, 32, 64, 128, 2)
-"""Of which as many chips are taken as there are below what is stated, where no plan divides that."""
+"""Multiples to which the number of chips is rounded down where no plan divides the stated one."""
 
 FAMILY = ("llama3.1-8b", "llama3.1-70b", "llama3.1-405b")
-"""Whose width a model of a stated size has, with as many layers as make that size."""
+"""Models that provide the width for a stated parameter count; the number of layers is then fitted to that count."""
 
 POWERED = "llama3.1-8b"
-"""What a machine runs whose workload is not known: power and price of a machine at full load do not follow from its work."""
+"""Model that stands in for an unknown workload: power and price at full load do not depend on the workload."""
 
 
 @dataclass(frozen=True)
 class ModelledClaim:
-    """What the model says of a blueprint.
+    """Model results for a claim.
 
-    **Arguments:** `plan` and `report` of `run` on `cluster`, whose racks are filled as far as they can be; `racked`: the report
-    with as many chips in a rack as are stated; `interval` of the prediction; `taken`: what was assumed, in
-    sentences; whether a `run` was known, else report and plan say of power and price alone; `refused`: why a plan or batch cannot
-    be, by the stated number's name, with what would do; `settings` of a stated plan with all that it left open.
+    **Arguments:**
+
+    - `run`, `cluster`, `plan`, `report`: training run, cluster with racks filled as far as possible, plan and report.
+    - `racked`: report with the stated number of chips per rack.
+    - `interval`: prediction interval.
+    - `taken`: assumptions, as sentences.
+    - `runs`: whether the training run is known. If not, the report is valid for power and price only.
+    - `refused`: for each stated number that is invalid, the reason and the nearest valid values.
+    - `settings`: text of the stated plan, completed with its best open settings.
     """
 
     run: TrainingRun
@@ -68,7 +73,7 @@ class ModelledClaim:
 
 
 def workload_of(b: Blueprint) -> tuple[TrainingRun | None, str]:
-    """The run that is stated, and what was assumed of it; None where nothing says what is trained, with why."""
+    """Return the stated training run and the assumptions about it; None and the reason where the workload is unknown."""
     settings: dict[str, Any] = {"precision": b.word("precision") or "bf16"}
     settings |= {} if math.isnan(b.tokens) else {"tokens": b.tokens}
     settings |= {"sequence_length": b["sequence_length"]} if b.has("sequence_length") else {}
@@ -111,7 +116,7 @@ def _parameters(name: str, layers: float | None = None) -> float:
 
 
 def flops_per_token(b: Blueprint) -> float:
-    """`6 N` of the parameters active per token, as stated or of the run's model; NaN where neither is known."""
+    """Return `6 N` of the active parameters per token, as stated or of the run's model; NaN where neither is known."""
     for key in ("active_parameters", "parameters"):
         if b.has(key):
             return 6.0 * b[key]
@@ -122,7 +127,7 @@ def flops_per_token(b: Blueprint) -> float:
 
 
 def model_claim(b: Blueprint) -> ModelledClaim | str:
-    """What the model makes of a blueprint; a sentence on why it makes nothing."""
+    """Evaluate a claim with the model, or return a sentence that says why it cannot be evaluated."""
     chip = b.word("chip")
     if chip is None:
         return "no chip is named"
@@ -144,7 +149,7 @@ def model_claim(b: Blueprint) -> ModelledClaim | str:
 
 
 def beyond_host(b: Blueprint) -> bool:
-    """Whether the stated network is faster than a chip's host takes: the machine then has the one it is sold with."""
+    """Return whether the stated network is faster than a chip's host interface. The chip's stock network is then assumed."""
     entry = catalog.record("chips", str(b.word("chip")))
     return b.has("scale_out_bandwidth") and b["scale_out_bandwidth"] > (1.0 + ROUNDED) * entry.si(
         "host_bandwidth", math.inf
@@ -165,7 +170,7 @@ def _cluster(b: Blueprint, chips: float, racks: bool = False) -> Any:
 
 
 def _racked(b: Blueprint, run: TrainingRun, plan: Any, report: Any, chips: float) -> Any:
-    """The report of the same machine with the stated racks."""
+    """Return the report of the same machine with the stated number of chips per rack."""
     return evaluate_in_numpy(estimate, run, _cluster(b, chips, racks=True), plan) if b.has("rack_chips") else report
 
 
@@ -175,7 +180,7 @@ def _around(b: Blueprint, run: TrainingRun, report: Any, chips: float) -> Interv
 
 
 def _machine_alone(b: Blueprint, why: str) -> ModelledClaim | str:
-    """Power, racks and price of a machine whose run is not known."""
+    """Return power, racks and price of a machine whose training run is unknown."""
     run = catalog.training_run(POWERED, global_batch=b.chips, precision="bf16")
     cluster = _cluster(b, b.chips)
     plan = catalog.plan(run, b.chips)
@@ -185,7 +190,7 @@ def _machine_alone(b: Blueprint, why: str) -> ModelledClaim | str:
 
 
 def _of_plan(b: Blueprint, run: TrainingRun, stated_batch: bool, taken: list[str]) -> ModelledClaim | str:
-    """By the stated plan, and the best of what it leaves open; on the most chips that it divides."""
+    """Evaluate the stated plan with the best values of its open settings, on the largest number of chips that it divides."""
     asked = catalog.parse_plan(str(b.word("plan")))
     refused: dict[str, tuple[str, tuple[float, ...]]] = {}
     replica = math.prod(int(asked.get(name, 1)) for name in ("tp", "pp", "cp"))
@@ -231,7 +236,7 @@ def _of_plan(b: Blueprint, run: TrainingRun, stated_batch: bool, taken: list[str
 
 
 def _of_best(b: Blueprint, run: TrainingRun, stated_batch: bool, taken: list[str]) -> ModelledClaim | str:
-    """By the best plan, on as many chips as are stated, or the most below that some plan divides."""
+    """Evaluate the best plan on the stated number of chips, or on the largest smaller number that some plan divides."""
     refused: dict[str, tuple[str, tuple[float, ...]]] = {}
     stated, refusal = round(b.chips), ""
     for step in (1, *WHOLE_PARTS):
@@ -257,9 +262,10 @@ def _of_best(b: Blueprint, run: TrainingRun, stated_batch: bool, taken: list[str
 
 
 def _best_on(b: Blueprint, run: TrainingRun, stated_batch: bool, chips: int) -> tuple[Any, str]:
-    """The best plan on some chips, its report, the run with its batch, and words; None, and why, where there is none.
+    """Return the best plan on some chips, its report, the run with its batch, and a description; None and the reason without
+    any.
 
-    Of a batch that nobody states, a near one that divides.
+    If no batch size is stated, nearby divisible ones are tried.
     """
     batch, refusal = round(float(run.global_batch_sequences)), ""
     cluster, found = _cluster(b, chips), []

@@ -1,4 +1,4 @@
-"""Lines that the model judges: time, utilisation, memory, racks, power and money of a blueprint."""
+"""Claim checks that use the model: time, utilization, memory, racks, power and cost."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from hwopt.model.report import FEASIBILITY_TOLERANCE, over_words
 from hwopt.units import pretty
 
 POWER_LEEWAY = 0.08
-"""As far as power of racks and servers lies off seven published ones on average (README, accuracy)."""
+"""Mean relative error of the power of racks and servers against seven published values (README, accuracy)."""
 
 SIZE_LEEWAY = 0.03
-"""Parameters are published in two or three digits, with and without embedding (assumption)."""
+"""Relative tolerance of parameter counts: published with two or three digits, with or without embeddings (assumption)."""
 
 GOODPUT_LEEWAY = 0.005
-"""Shares of useful time are published in whole per cent (assumption)."""
+"""Relative tolerance of goodput, which is published in whole percent (assumption)."""
 
 PUE_LEEWAY = 0.03
-"""PUE is published in two digits, of a year or of a day (assumption)."""
+"""Relative tolerance of PUE, which is published with two digits, for a year or a day (assumption)."""
 
 NOT_MEASURED = "by prices of the catalogue, which no measurement bounds"
 
 _RACK = ("rack_power", "rack_cables", "rack_weight")
-"""Margins of a rack."""
+"""Names of the rack's constraints."""
 
 _OF_THE_RUN = (
     ("time", "the run ends in time", "s"),
@@ -49,7 +49,10 @@ _OF_THE_RUN = (
 
 
 def model_checks(b: Blueprint, judged: ModelledClaim | str) -> list[CheckLine]:
-    """All of them, of what is stated; `judged` is why there are none, in a sentence, or what the model says."""
+    """Return all model-based lines for the stated numbers.
+
+    **Arguments:** `b`: the claim; `judged`: model results, or the reason for their absence.
+    """
     if isinstance(judged, str):
         return _without_model(b, judged)
     return [*_of_model(b, judged), *_of_plan(b, judged), *_run(b, judged), *_racks(b, judged), *_machine(b, judged)]
@@ -66,7 +69,7 @@ def _without_model(b: Blueprint, why: str) -> list[CheckLine]:
     ]
     machine = [unchecked_line(name, name, why, unit, b[key]) for key, name, unit in _OF_MACHINE if b.has(key)]
     plan = [unchecked_line("plan", "the plan can be run", why)] if b.word("plan") else []
-    if plan and why.startswith("plan: "):  # what refused it
+    if plan and why.startswith("plan: "):  # the reason is about the plan itself
         plan = [
             CheckLine("plan", "the plan can be run", CheckVerdict.fails, why=why.removeprefix("plan: "), modelled=True)
         ]
@@ -74,7 +77,7 @@ def _without_model(b: Blueprint, why: str) -> list[CheckLine]:
 
 
 def _of_model(b: Blueprint, j: ModelledClaim) -> list[CheckLine]:
-    """Parameters as stated, where a workload is named too."""
+    """Check stated parameter counts against the named workload."""
     if b.word("workload") is None or not j.runs:
         return []
     lines = []
@@ -95,7 +98,7 @@ def _of_model(b: Blueprint, j: ModelledClaim) -> list[CheckLine]:
 
 
 def _of_plan(b: Blueprint, j: ModelledClaim) -> list[CheckLine]:
-    """Whether the plan divides chips and batch, and fits."""
+    """Check whether the plan divides chips and batch and fits into memory."""
     if not j.runs:
         return [unchecked_line("plan", "the plan can be run", j.taken[0])] if b.word("plan") else []
     lines = []
@@ -113,7 +116,7 @@ def _of_plan(b: Blueprint, j: ModelledClaim) -> list[CheckLine]:
                 CheckLine(name, claim, CheckVerdict.holds, "", b.chips, j.chips, keys=("chips",), modelled=True)
             )
     used, room = float(j.report.memory_per_chip_bytes), float(j.report.memory_capacity_bytes)
-    offloaded = j.report.violations().get("pool", 0.0)  # where even what waits beyond does not fit
+    offloaded = j.report.violations().get("pool", 0.0)  # overflow of the memory pool, for states that are offloaded
     used, where = (room * (1.0 + offloaded), "as much over as the memory pool beside is") if offloaded else (used, "")
     line = checked_line(
         "fits",
@@ -137,13 +140,13 @@ def _of_plan(b: Blueprint, j: ModelledClaim) -> list[CheckLine]:
 
 
 def _exposed(j: ModelledClaim) -> float:
-    """The share of a step that waits for communication."""
+    """Return the share of a step that waits for communication."""
     parts = [getattr(j.report.breakdown, name) for name in j.report.breakdown._fields if name.endswith("_comm_s")]
     return float(sum(parts)) / float(j.report.step_time_s)
 
 
 def _run(b: Blueprint, j: ModelledClaim) -> list[CheckLine]:
-    """Time, utilisation, money and energy of the run."""
+    """Check time, utilization, cost and energy of the run."""
     asked = [each for each in _OF_THE_RUN if b.has(each[0])]
     if not j.runs:
         return [unchecked_line(key.replace("_", " "), claim, j.taken[0], unit, b[key]) for key, claim, unit in asked]
@@ -188,18 +191,18 @@ def _run(b: Blueprint, j: ModelledClaim) -> list[CheckLine]:
 
 
 def _about(draws: float) -> tuple[float, float]:
-    """What power may be where the model says so much."""
+    """Return the range of power that the model error allows."""
     return draws / (1.0 + POWER_LEEWAY), draws * (1.0 + POWER_LEEWAY)
 
 
 def _whole_servers(j: ModelledClaim, chips: float) -> float:
-    """Chips of the full servers among some."""
+    """Return the number of chips in full servers."""
     server = float(j.cluster.rack.server_chips)
     return math.floor(chips / server) * server
 
 
 def _racks(b: Blueprint, j: ModelledClaim) -> list[CheckLine]:
-    """What a rack of so many chips draws, and whether it can be fed, cooled, cabled and carried."""
+    """Check the power of a rack with the stated chips, and whether it can be powered, cooled, cabled and carried."""
     if not b.has("rack_chips"):
         return (
             [
@@ -228,7 +231,7 @@ def _racks(b: Blueprint, j: ModelledClaim) -> list[CheckLine]:
         lines.append(with_corrections(line, b, [("rack_power", draws), ("rack_chips", fewer)]))
     over = {name: each for name, each in report.violations().items() if name in _RACK}
     cooling = b.word("cooling") or catalog.default_cooling(str(b.word("chip")), b.word("site") or "us-average")
-    most = float(j.cluster.rack.chips)  # as many as fit, where nobody says how many
+    most = float(j.cluster.rack.chips)  # as many as fit where no number is stated
     why = f"{cooling} and the rack carry {most:,.0f} of {b['rack_chips']:,.0f} chips"
     if not over:
         lines.append(
@@ -260,7 +263,7 @@ def _racks(b: Blueprint, j: ModelledClaim) -> list[CheckLine]:
 
 
 def _better_cooling(b: Blueprint, j: ModelledClaim, draws: float) -> str:
-    """Coolings of the catalogue that carry a rack."""
+    """Return a remark that names a cooling system of the catalog sufficient for the rack; empty without any."""
     able = []
     for name in catalog.names("cooling"):
         entry = catalog.record("cooling", name)
@@ -270,7 +273,7 @@ def _better_cooling(b: Blueprint, j: ModelledClaim, draws: float) -> str:
 
 
 def _machine(b: Blueprint, j: ModelledClaim) -> list[CheckLine]:
-    """Power at the meter and what the machine costs."""
+    """Check power at the meter, capital cost and PUE of the machine."""
     report, lines = j.racked, []
     if b.has("power"):
         draws = float(report.peak_power_w) * b.chips / j.chips

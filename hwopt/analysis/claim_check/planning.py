@@ -1,4 +1,4 @@
-"""Plans of a blueprint's run: a stated one with the best of what it leaves open, or the best of all."""
+"""Plan search for a claim: complete a partly stated plan, or find the best plan."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from hwopt.trace.cache import evaluate_in_numpy
 from hwopt.workload.training import TrainingRun
 
 BATCH_LEEWAY = 0.07
-"""By which a batch may differ that nobody states, for the sake of whole replicas (assumption)."""
+"""Largest relative change of an assumed batch size that makes it divisible among replicas (assumption)."""
 
 BATCHES = 3
-"""Batches tried where none is stated."""
+"""Maximum number of batch sizes to try where none is stated."""
 
 GRID = {
     "recompute": ("none", "selective", "full"),
@@ -30,7 +30,7 @@ GRID = {
     "virtual_stages": (1, 2, 3, 4, 8, 16, 32),
     "micro_batch": (1, 2, 4),
 }
-"""What is tried of a stated plan where it is silent."""
+"""Values to try for the settings that a stated plan leaves open."""
 
 USUAL = {
     "tp": (1, 2, 4, 8, 16),
@@ -41,22 +41,22 @@ USUAL = {
     "virtual_stages": (1, 2, 4, 8),
     "micro_batch": (1, 2),
 }
-"""What is tried where there are too many plans to look at all."""
+"""Values to try where there are too many plans for a full enumeration."""
 
 MOST_FACTORS = 1500
-"""Divisors of chips times those of batch and experts from which on all plans are too many: some 10 s, 1 GB."""
+"""Limit of the product of the divisor counts of chips, batch and experts for a full enumeration: some 10 s and 1 GB."""
 
 MOST_LAYERS = 500
-"""From which on there are too many pipelines."""
+"""Maximum number of layers for a full enumeration; more give too many pipelines."""
 
 
 def plan_text(settings: dict[str, Any]) -> str:
-    """A plan's settings as text."""
+    """Return a plan's settings as text."""
     return ",".join(f"{name}={value}" for name, value in settings.items())
 
 
 def open_plan_settings(run: TrainingRun, asked: dict[str, str]) -> list[dict[str, Any]]:
-    """Settings of all that a plan in words leaves open."""
+    """Return all combinations of values of the settings that a stated plan leaves open."""
     grid = GRID if asked else USUAL
     free = {name: values for name, values in grid.items() if name not in asked}
     return [dict(zip(free, each, strict=True)) for each in itertools.product(*free.values())]
@@ -65,9 +65,16 @@ def open_plan_settings(run: TrainingRun, asked: dict[str, str]) -> list[dict[str
 def completed_plan(
     run: TrainingRun, cluster: Any, chips: int, asked: dict[str, str]
 ) -> tuple[Any, Any, dict[str, Any]]:
-    """The fastest plan that fits of a stated one and all tried where it is silent; else the one with the most room.
+    """Return the fastest feasible completion of a stated plan; without any, the one that needs the least memory.
 
-    **Raises:** `UserError` where none of them is a plan.
+    **Arguments:**
+
+    - `run`, `cluster`, `chips`: the training run, the cluster and its number of chips.
+    - `asked`: stated settings of the plan.
+
+    **Returns:** the plan, its report and its settings.
+
+    **Raises:** `UserError` where no completion is a valid plan.
     """
     plans, settings, refusal = [], [], UserError("plan: nothing fits these degrees")
     for trial in open_plan_settings(run, asked):
@@ -92,9 +99,9 @@ def completed_plan(
 
 
 def best_claim_plan(run: TrainingRun, cluster: Any) -> tuple[Any, Any, str]:
-    """The best plan, its report, and of which plans it is the best, in words.
+    """Return the best plan, its report, and a description of the plans searched.
 
-    **Raises:** `UserError` where there is none.
+    **Raises:** `UserError` where there is no valid plan.
     """
     numbers = (cluster.chips, run.global_batch_sequences, run.model.experts)
     factors = [len(divisors(max(count_of(each), 1))) for each in numbers]
@@ -106,7 +113,7 @@ def best_claim_plan(run: TrainingRun, cluster: Any) -> tuple[Any, Any, str]:
 
 
 def nearby_batches(chips: int, batch: int) -> list[int]:
-    """Batches near one, which as many replicas as can be share; those first that most share."""
+    """Return batch sizes near a given one that divide among many replicas; those with most replicas first."""
     near = {}
     for each in divisors(chips):
         size = max(round(batch / each), 1) * each

@@ -1,4 +1,4 @@
-"""A blueprint as it is judged: its words, its numbers in SI, and what follows from these alone."""
+"""Stated claim about a machine and its run: its text, its numbers in SI units, and numbers derived from these alone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hwopt.quantity import Quantity, quantities
 from hwopt.workload.blueprint import StatedClaim
 
 QUANTITIES: dict[str, Quantity] = {str(each.key): each for each in quantities(StatedClaim).values()}
-"""What a blueprint may state, by the key that its file calls it."""
+"""Numbers that a claim may state, by their keys in its file."""
 
 _KINDS = {
     "chip": "chips",
@@ -30,7 +30,7 @@ _KINDS = {
 }
 
 WHOLE = ("chips", "racks", "rack_chips", "global_batch", "sequence_length")
-"""Counts that are integers."""
+"""Numbers that must be integers."""
 
 LEAST_ONE = ("pue", "oversubscription")
 SHARES = ("mfu", "goodput", "communication")
@@ -38,9 +38,13 @@ SHARES = ("mfu", "goodput", "communication")
 
 @dataclass(frozen=True)
 class Blueprint:
-    """Words and numbers (SI) of a blueprint by key; what it does not state is not there.
+    """A claim's text and numbers (SI units) by key. Keys that it does not state are absent.
 
-    **Arguments:** `title`; `record` as it was read, with sources.
+    **Arguments:**
+
+    - `title`: title of the claim.
+    - `words`, `numbers`: its settings in text and its numbers, as pairs (key, value).
+    - `record`: catalog record that it was read from, with sources.
     """
 
     title: str
@@ -54,41 +58,41 @@ class Blueprint:
 
     @cached_property
     def stated(self) -> dict[str, float]:
-        """Its numbers by key."""
+        """The stated numbers by key."""
         return dict(self.numbers)
 
     def word(self, key: str) -> str | None:
-        """What it says of a choice; None where it is silent."""
+        """Return a setting given as text, such as the chip; None where it is not stated."""
         return self._words.get(key)
 
     def __getitem__(self, key: str) -> float:
-        """A number, NaN where none is stated."""
+        """Return a stated number, or NaN where it is not stated."""
         return self.stated.get(key, math.nan)
 
     def has(self, *keys: str) -> bool:
-        """Whether it states all of some numbers."""
+        """Return whether all of the given numbers are stated."""
         return all(key in self.stated for key in keys)
 
     def with_number(self, key: str, value: float) -> Blueprint:
-        """The same with another number."""
+        """Return the claim with another value of a stated number."""
         changed = tuple((name, value if name == key else old) for name, old in self.numbers)
         return replace(self, numbers=changed)
 
     def with_word(self, key: str, value: str) -> Blueprint:
-        """The same with another choice."""
+        """Return the claim with another value of a text setting."""
         changed = tuple((name, value if name == key else old) for name, old in self.words)
         return replace(self, words=changed)
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What tells it from another."""
+        """Return a key that identifies the claim's content."""
         return self.words, self.numbers
 
-    # What follows from its numbers.
+    # Numbers derived from the stated ones.
 
     @property
     def chips(self) -> float:
-        """Chips: as stated, those of all racks, or chip hours over time."""
+        """Return the number of chips: as stated, else racks times chips per rack, else chip hours over time."""
         if self.has("chips"):
             return self["chips"]
         if self.has("racks", "rack_chips"):
@@ -97,24 +101,24 @@ class Blueprint:
 
     @property
     def time(self) -> float:
-        """Time of the run: as stated, or chip hours over chips."""
+        """Return the time of the run in seconds: as stated, else chip hours over chips."""
         return self["time"] if self.has("time") else self["chip_hours"] / self.chips
 
     @property
     def batch_tokens(self) -> float:
-        """Tokens of a step."""
+        """Return the tokens of a step: as stated, else global batch times sequence length."""
         return self["batch_tokens"] if self.has("batch_tokens") else self["global_batch"] * self["sequence_length"]
 
     @property
     def tokens(self) -> float:
-        """Tokens of the run: as stated, or steps times batch."""
+        """Return the tokens of the run: as stated, else steps times tokens of a step."""
         return self["tokens"] if self.has("tokens") else self["steps"] * self.batch_tokens
 
 
 def blueprint_of(source: str | Path | Mapping[str, object]) -> Blueprint:
-    """A blueprint from a name of the catalogue, a path, or a dictionary of the same form.
+    """Read a claim from a name of the catalog, a path, or a dictionary of the same form.
 
-    **Raises:** `UserError` with all that is wrong of it.
+    **Raises:** `UserError` with all errors in the claim.
     """
     if isinstance(source, Mapping):
         record = parse("blueprints", "blueprint", source, {}, "blueprint", own=True)
@@ -142,7 +146,7 @@ def blueprint_of(source: str | Path | Mapping[str, object]) -> Blueprint:
 
 
 def _known(name: str, value: str) -> None:
-    """Refuses names that the catalogue does not know."""
+    """Raise an error for a name that the catalog does not contain, and for an invalid plan."""
     if name in _KINDS:
         catalog.record(_KINDS[name], value)
     elif name == "workload":
@@ -152,7 +156,7 @@ def _known(name: str, value: str) -> None:
 
 
 def _possible(name: str, value: float, slug: str) -> None:
-    """Refuses numbers that nothing has."""
+    """Raise `UserError` for a number outside its possible range."""
     said = f"blueprint '{slug}': '{name}' = {value:g}"
     if value <= 0.0:
         raise UserError(f"{said} must be above zero; leave it out if it is not stated")

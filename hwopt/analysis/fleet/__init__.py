@@ -1,1 +1,1 @@
-"""The fastest shares and plans of a mixed-generation fleet."""
+"""Optimal workload split and plans of a fleet with several chip generations."""

@@ -1,4 +1,4 @@
-"""Chips of several generations that train together: the fastest shares of the batch and plans, and what each group adds."""
+"""Training on several chip generations at once: optimal batch shares and plans, and the marginal value of each group."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import Transformer
 
 MOST_GROUPS = 8
-"""Groups of chips: searches of a second or two each, and without each."""
+"""Maximum number of groups of chips. Each takes searches of a second or two, with and without it."""
 
 DATA, PIPELINE, BEST = "data", "pipeline", "best"
 LAYOUTS = (BEST, DATA, PIPELINE)
-"""What groups split: sequences, or layers; or the faster of both."""
+"""Dimension that the groups split: sequences (data), layers (pipeline), or the faster of both (best)."""
 
 
 @dataclass(frozen=True)
 class FleetGroup:
-    """Chips of one kind. **Arguments:** what they are called; a `plan` that they are held to, the best by default."""
+    """A group of chips of one type. **Arguments:** `name`, `cluster`; `plan`: fixed plan, None for the best one."""
 
     name: str
     cluster: Cluster
@@ -52,55 +52,54 @@ class FleetGroup:
 
 @dataclass(frozen=True)
 class FleetAnswer:
-    """The fastest shares and plans of a fleet, and what became of the run."""
+    """The fastest shares and plans of a fleet, and the report of the run."""
 
-    groups: tuple[FleetGroup, ...]  # in the order of the pipeline, where there is one
+    groups: tuple[FleetGroup, ...]  # in pipeline order, where there is a pipeline
     plan: FleetPlan | FleetPipeline
     report: FleetReport
 
     @property
     def layout(self) -> str:
-        """What groups split: sequences or layers."""
+        """Return whether the groups split sequences (`data`) or layers (`pipeline`)."""
         return PIPELINE if isinstance(self.plan, FleetPipeline) else DATA
 
     @property
     def shares(self) -> tuple[float, ...]:
-        """Sequences of each group, or layers."""
+        """Return the sequences, or layers, of each group."""
         return tuple(map(float, self.plan.layers if isinstance(self.plan, FleetPipeline) else self.plan.sequences))
 
     @property
     def feasible(self) -> bool:
-        """Whether all of it fits."""
+        """Return whether the plan is feasible."""
         return bool(self.report.feasible)
 
 
 class GroupValue(NamedTuple):
-    """What a group adds to the others of a fleet.
+    """Marginal value of a group in a fleet.
 
-    Turned off it draws nothing, and the others take the whole batch. **Units:** s, J, USD, USD/J, USD/s.
+    The comparison is a fleet without the group. The group then draws no power, and the others take the whole batch. **Units:**
+    s, J, USD, USD/J, USD/s.
     """
 
     name: str
-    without: FleetAnswer | None  # None where the others do not train alone
-    faster: float  # tokens a second, over those without it
-    saved_s: float  # of the run
-    more_j: float  # of the run
-    most_usd_per_j: (
-        float  # price of electricity up to which it is worth running, its capital spent anyway; infinite: at any price
-    )
-    owned_usd_per_s: float  # value of a second of the run from which it is worth its electricity; below 0: in any case
-    rented_usd_per_s: float  # the same, where all that it costs ends with it
+    without: FleetAnswer | None  # None where the others cannot train alone
+    faster: float  # relative increase in tokens per second of useful work
+    saved_s: float  # time of the run
+    more_j: float  # energy of the run
+    most_usd_per_j: float  # break-even electricity price, with capital cost sunk; infinite: it pays at any price
+    owned_usd_per_s: float  # break-even value of a second of the run, capital cost sunk; below 0: it always pays
+    rented_usd_per_s: float  # the same where all costs of the group can be avoided
 
 
 @dataclass(frozen=True)
 class FleetStudy:
-    """The whole fleet, and each group's part in it."""
+    """Fleet answer with the marginal value of each group."""
 
     run: TrainingRun
     whole: FleetAnswer
     worths: tuple[GroupValue, ...]
-    other: FleetAnswer | None = None  # of the slower layout, where both were looked at
-    failed: str = ""  # why the other layout has no answer
+    other: FleetAnswer | None = None  # of the slower layout, where both were tried
+    failed: str = ""  # reason why the other layout has no answer
     options: FleetOptions = SEARCH.fleet  # of the search
 
 
@@ -112,17 +111,24 @@ def fleet(
     layout: str = BEST,
     options: SearchOptions | None = None,
 ) -> FleetStudy:
-    """Plans and shares that make a step of several kinds of chips least, and what each group adds to the others.
+    """Find the plans and shares with the shortest step on several chip types, and the marginal value of each group.
 
-    Where groups split the batch: of each the best few plans are examined, at every share in whole micro-batches near
-    that of its speed; among these, the shares that add up to the batch and make the slowest group fastest are exact. Where they
-    split the layers: `fleet_pipeline`.
+    If groups split the batch, the best few plans of each group are evaluated. Their shares are whole micro-batches near the
+    group's share of total speed. Among these, the shares that add up to the batch and minimize the slowest group's time are
+    exact. If groups split the layers, see `fastest_pipeline`.
 
-    **Arguments:** `lines` of the catalogue, where each group is a site of its own; `local_steps` between their exchanges;
-    `layout`: `data` splits the batch, `pipeline` the layers, `best` takes the faster (data between sites, and of what is no
-    transformer); `options` of the search, its `fleet`.
+    **Arguments:**
 
-    **Raises:** `UserError` for no group or too many, several sites, a batch ramp, and groups that can share neither.
+    - `run`: the training run.
+    - `groups`: the chips.
+    - `lines`: catalog entry of the lines between sites, where each group is a site of its own.
+    - `local_steps`: steps between exchanges of the sites.
+    - `layout`: `data` splits the batch, `pipeline` the layers. `best` takes the faster; between sites, and for models other
+      than transformers, it is `data`.
+    - `options`: options of the search, of which `fleet` applies.
+
+    **Raises:** `UserError` for no group or too many, for several sites, for a batch ramp, and for groups that can split
+    neither.
     """
     _check(run, groups)
     own = options_of("fleet", options, SearchOptions).fleet
@@ -133,7 +139,7 @@ def fleet(
     if lines is not None and len(groups) == 1:
         raise UserError(f"lines = '{lines}' join sites, and there is one group: name another, or leave them out")
     between = _Between(lines, local_steps)
-    between.of(len(groups))  # refuses unknown lines before any search
+    between.of(len(groups))  # raises for unknown lines before any search
     whole, other, failed = _laid_out(run, groups, between, layout, own)
     return FleetStudy(run, whole, tuple(_worths(run, whole, between, own)), other, failed, own)
 
@@ -141,7 +147,7 @@ def fleet(
 def _laid_out(
     run: TrainingRun, groups: Sequence[FleetGroup], between: _Between, layout: str, options: FleetOptions
 ) -> tuple[FleetAnswer, FleetAnswer | None, str]:
-    """The asked layout, or the faster of both and the other one, or why there is no other."""
+    """Return the requested layout's answer, or the faster of both, the slower one, and the reason if there is only one."""
     if layout not in LAYOUTS:
         raise UserError(f"layout = '{layout}': {suggest(layout, LAYOUTS)}")
     why = _no_pipeline(run, groups, between)
@@ -167,7 +173,7 @@ def _laid_out(
 
 
 def _no_pipeline(run: TrainingRun, groups: Sequence[FleetGroup], between: _Between) -> str:
-    """Why groups have no stages of one pipeline; empty where they may."""
+    """Return why groups cannot form one pipeline; empty where they can."""
     if len(groups) == 1:
         return "stages lie on several kinds of chips, and there is one: name another (--groups)"
     if not isinstance(run.model, Transformer):
@@ -180,7 +186,10 @@ def _no_pipeline(run: TrainingRun, groups: Sequence[FleetGroup], between: _Betwe
 
 
 def pipeline(run: TrainingRun, groups: Sequence[FleetGroup], options: FleetOptions = SEARCH.fleet) -> FleetAnswer:
-    """The fastest pipeline whose stages lie on all groups, or the one closest to fitting. **Raises:** `UserError` without any."""
+    """Find the fastest pipeline across all groups, or the one closest to feasibility.
+
+    **Raises:** `UserError` where there is no pipeline.
+    """
     found = fastest_pipeline(run, [each.cluster for each in groups], options)
     if found is None:
         names = " and ".join(f"{count_of(each.cluster.chips):,} {each.name}" for each in groups)
@@ -203,12 +212,15 @@ def restated(
     lines: str | Path | None = None,
     local_steps: int = 1,
 ) -> FleetStudy:
-    """Evaluate one stated plan of a fleet, without a search.
+    """Evaluate one given plan of a fleet, without a search.
 
-    **Arguments:** `names` of the groups in the order of the plan; `leaves`: numbers of the plan, as `jax.tree.leaves` lists them;
-    for the rest see `fleet`.
+    **Arguments:**
 
-    **Raises:** `UserError` where names or numbers do not belong to a plan of these groups.
+    - `names`: names of the groups in the order of the plan.
+    - `leaves`: numbers of the plan, as `jax.tree.leaves` lists them.
+    - `run`, `groups`, `layout`, `lines`, `local_steps`: as in `fleet`.
+
+    **Raises:** `UserError` where names or numbers do not match a plan of these groups.
     """
     by_name = {each.name: each for each in groups}
     if sorted(names) != sorted(by_name) or layout not in (DATA, PIPELINE):
@@ -229,7 +241,7 @@ def restated(
 
 
 def fleet_scope(study: FleetStudy) -> str:
-    """Which plans and shares were looked at, in a sentence."""
+    """Return a sentence that describes the plans and shares searched."""
     if len(study.whole.groups) == 1:
         return "the best plan of one kind of chips, every valid one examined"
     own = study.options
@@ -266,13 +278,13 @@ def _check(run: TrainingRun, groups: Sequence[FleetGroup]) -> None:
 
 
 class _Between(NamedTuple):
-    """What lies between groups: nothing, or lines of sites and steps between exchanges."""
+    """Connection between groups: none, or lines between sites with a number of local steps between exchanges."""
 
     lines: str | Path | None
     local_steps: int
 
     def of(self, groups: int) -> Sites | None:
-        """Lines of so many sites."""
+        """Return the lines that connect the given number of sites; None for one site or without lines."""
         return None if self.lines is None or groups == 1 else catalog.sites(groups, self.lines)
 
 
@@ -280,10 +292,13 @@ _NOTHING = _Between(None, 1)
 
 
 class _Times(NamedTuple):
-    """Of a group: the least step by its share, infinite where there is none, and the plan that has it."""
+    """Shortest step time of a group for each share of the batch, and the plan that attains it.
+
+    Infinite where no plan is feasible.
+    """
 
     seconds: np.ndarray  # (batch + 1,)
-    plan: np.ndarray  # index
+    plan: np.ndarray  # index into `plans`
     plans: list[Plan]
 
 
@@ -293,7 +308,10 @@ def fastest_shares(
     between: _Between = _NOTHING,
     options: FleetOptions = SEARCH.fleet,
 ) -> FleetAnswer:
-    """The fastest plans and shares of a fleet. **Raises:** `UserError` where no shares of whole micro-batches are the batch."""
+    """Find the fastest plans and batch shares of a fleet.
+
+    **Raises:** `UserError` where no shares in whole micro-batches add up to the batch.
+    """
     batch = count_of(run.global_batch_sequences)
     speeds = [float(fastest_peak(each.cluster.chip, run)) * count_of(each.cluster.chips) for each in groups]
     if len(groups) == 1:
@@ -305,7 +323,7 @@ def fastest_shares(
         if hints == before:
             break
         times = [_times(run, group, hint, batch, options) for group, hint in zip(groups, hints, strict=True)]
-        if not all(np.isfinite(each.seconds).any() for each in times):  # some group fits no share: what comes closest
+        if not all(np.isfinite(each.seconds).any() for each in times):  # return the closest plans
             return _answer(
                 run, groups, FleetPlan(tuple(each.plans[0] for each in times), tuple(map(leaf, hints))), between
             )
@@ -329,7 +347,7 @@ def _answer(run: TrainingRun, groups: Sequence[FleetGroup], plan: FleetPlan, bet
 
 
 def _alone(run: TrainingRun, group: FleetGroup, between: _Between) -> FleetAnswer:
-    """One group with the whole batch, under its own plan where that divides it."""
+    """Return the answer of a single group with the whole batch; its own plan applies where it divides the batch."""
     batch, plan = count_of(run.global_batch_sequences), group.plan
     if plan is None or batch not in _whole(plan, batch, batch):
         plan = best_plan(run, group.cluster, alternatives=0).best.plan
@@ -337,7 +355,7 @@ def _alone(run: TrainingRun, group: FleetGroup, between: _Between) -> FleetAnswe
 
 
 def _times(run: TrainingRun, group: FleetGroup, hint: int, batch: int, options: FleetOptions) -> _Times:
-    """The least step of a group by its share, over its likely plans with the same or smaller micro-batches."""
+    """Compute a group's shortest step time for each share, over its likely plans with the same or smaller micro-batches."""
     if group.plan is None:
         search = best_plan(share_of(run, leaf(hint)), group.cluster, alternatives=options.plans - 1)
         plans = [
@@ -362,14 +380,20 @@ def _times(run: TrainingRun, group: FleetGroup, hint: int, batch: int, options: 
 
 
 def _whole(plan: Plan, low: float, high: float) -> np.ndarray:
-    """Shares of whole micro-batches of all replicas; interleaved, as many at least as there are stages."""
+    """Return the shares in [low, high] that are whole micro-batches on all replicas.
+
+    With interleaved stages, each replica has at least as many micro-batches as stages.
+    """
     unit = count_of(plan.dp * plan.micro_batch)
     least = count_of(plan.pp) if float(plan.virtual_stages) > 1.0 else 1
     return unit * np.arange(max(math.ceil(low / unit), least), math.floor(high / unit) + 1)
 
 
 def rounded_shares(shares: Sequence[float], batch: int) -> list[int]:
-    """Shares that many replicas divide and that add up to the batch, in multiples of a power of two."""
+    """Round shares to integers that add up to the batch.
+
+    They are multiples of a power of two, so that many numbers of replicas divide them.
+    """
     unit = 2 ** max(math.floor(math.log2(max(min(shares), 1.0) / 4.0)), 0)
     while batch % unit:
         unit //= 2
@@ -381,7 +405,7 @@ def rounded_shares(shares: Sequence[float], batch: int) -> list[int]:
 
 
 def _steps_s(run: TrainingRun, cluster: Cluster, plans: Sequence[Plan], shares: np.ndarray) -> np.ndarray:
-    """Steps of a group alone under some plans at some shares, s; infinite where they do not fit."""
+    """Return the step time of a group alone for pairs of plan and share, s; infinite where infeasible."""
     rows = jax.tree.map(lambda *leaves: np.stack([np.asarray(each, np.float64) for each in leaves]), *plans)
     known = [np.asarray(each, np.float64) for each in jax.tree.leaves((run, cluster))]
     varied = eqx.tree_at(lambda r: r.global_batch_sequences, run, np.full((), np.nan))
@@ -395,9 +419,11 @@ def _steps_s(run: TrainingRun, cluster: Cluster, plans: Sequence[Plan], shares: 
 
 
 def balanced_shares(seconds: Sequence[np.ndarray]) -> list[int] | None:
-    """Shares that add up to a batch with the least longest time: exact, by the best of every sum of the groups so far.
+    """Find shares that add up to a batch and minimize the longest time, by exact dynamic programming over the groups.
 
-    **Arguments:** `seconds` of each group by its share, (batch + 1,), infinite where it cannot be. **Returns:** None without any.
+    **Arguments:** `seconds`: time of each group by its share, (batch + 1,), infinite where infeasible.
+
+    **Returns:** the share of each group; None where no shares are feasible.
     """
     batch = len(seconds[0]) - 1
     best, taken = seconds[0], []
@@ -419,7 +445,7 @@ def balanced_shares(seconds: Sequence[np.ndarray]) -> list[int] | None:
 
 
 def _worths(run: TrainingRun, whole: FleetAnswer, between: _Between, options: FleetOptions) -> Iterator[GroupValue]:
-    """Each group against the fleet without it."""
+    """Yield the marginal value of each group, against the fleet without it."""
     if len(whole.groups) == 1 or not whole.feasible:
         return
     on = whole.report
@@ -437,10 +463,11 @@ def _worths(run: TrainingRun, whole: FleetAnswer, between: _Between, options: Fl
 
 
 def _worth(name: str, on: FleetReport, without: FleetAnswer, place: int) -> GroupValue:
-    """What the group at a `place` adds: time, energy, and from which price or value on it should run.
+    """Compute the marginal value of the group at a `place`: time, energy, and break-even prices.
 
-    Owned, its capital is spent whether it runs or not: on it saves time of all that stands, `dT (S + v)`, and takes electricity,
-    `dE p`. Rented, all that it costs ends when it is given back: `C_on - C_off = dT v`.
+    For an owned group, the capital cost is sunk. With the group on, the run saves `dT (S + v)` and uses electricity for `dE p`.
+    Here S is the standing cost of the whole fleet per second, v the value of a second of the run, and p the electricity price.
+    For a rented group, all its costs are avoided when it is returned: `C_on - C_off = dT v`.
     """
     off = without.report
     saved, more = float(off.run_time_s - on.run_time_s), float(on.run_energy_j - off.run_energy_j)
@@ -463,6 +490,6 @@ def _worth(name: str, on: FleetReport, without: FleetAnswer, place: int) -> Grou
 
 
 def group_rows(answer: FleetAnswer) -> list[tuple[FleetGroup, Plan, float, TrainingReport | StageReport, float]]:
-    """Each group with its plan, its sequences or layers, its report and the share of the step that it waits."""
+    """Return for each group its plan, its sequences or layers, its report, and the share of the step that it waits."""
     rows = zip(answer.groups, answer.plan.groups, answer.shares, answer.report.groups, answer.report.waits, strict=True)
     return [(group, plan, share, report, float(waits)) for group, plan, share, report, waits in rows]

@@ -1,4 +1,4 @@
-"""Stages of one pipeline on several kinds of chips: which plans there are, how layers are shared out, the fastest of them."""
+"""Pipeline parallelism across several chip types: candidate plans, allocation of layers, and the fastest pipeline."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _RECOMPUTED = ((0.0, 0.0), (0.0, 1.0), (1.0, 0.0))
 
 
 class PipelineCandidate(NamedTuple):
-    """A pipeline without its layers: groups in order, their stages and plans but for what layers decide."""
+    """A pipeline before its layers are allocated: order of the groups, stages and parallel degrees of each group."""
 
     order: tuple[int, ...]
     dp: int
@@ -43,13 +43,20 @@ class PipelineCandidate(NamedTuple):
 def allocate_layers(
     layers: int, counts: Sequence[int], layer_s: Sequence[float], extra_s: Sequence[float], most: Sequence[int]
 ) -> list[int] | None:
-    """Layers of each kind of stage with the least slowest stage: exact.
+    """Allocate layers to types of stages such that the slowest stage is as fast as possible. The result is exact.
 
-    Each stage has a layer at least; each other layer goes to the stage that is done soonest with it, which is the best one since
-    times grow with layers.
+    Each stage gets at least one layer. Each further layer goes to the stage that finishes earliest with it. This greedy rule is
+    optimal because stage times increase with layers.
 
-    **Arguments:** of each kind of stage how many there are, seconds a layer, seconds beside, and the `most` layers of one.
-    **Returns:** layers of all stages of each kind; None where they do not hold the model.
+    **Arguments:**
+
+    - `layers`: number of layers of the model.
+    - `counts`: number of stages of each type.
+    - `layer_s`: seconds per layer of each type.
+    - `extra_s`: other seconds of a stage of each type.
+    - `most`: maximum number of layers of a stage of each type.
+
+    **Returns:** layers of all stages of each type together; None where the stages cannot hold the model.
     """
     taken = list(counts)
     left = layers - sum(taken)
@@ -70,7 +77,10 @@ def allocate_layers(
 def pipeline_candidates(
     run: TrainingRun, clusters: Sequence[Cluster], options: FleetOptions = SEARCH.fleet
 ) -> Iterator[PipelineCandidate]:
-    """Pipelines of whole stages on all chips of each group, with as many replicas. Beyond `ordered_groups` groups share one tp."""
+    """Yield pipelines of whole stages that use all chips of each group, with the same number of replicas in each.
+
+    With more than `ordered_groups` groups, only the given order is tried, and all groups have the same tensor parallelism.
+    """
     groups, ordered = range(len(clusters)), len(clusters) <= options.ordered_groups
     chips = [count_of(each.chips) for each in clusters]
     batch, layers = count_of(run.global_batch_sequences), count_of(run.model.layers)
@@ -100,8 +110,13 @@ def pipeline_candidates(
 
 
 def _plans(found: Sequence[PipelineCandidate], at: Any, fullest: Any, last: Any) -> Plan:
-    """Plans of a group of each candidate as columns. **Arguments:** `at` which place in the order; layers of the fullest and of
-    the last stage over the mean.
+    """Return the plans of one group of each candidate, as columns.
+
+    **Arguments:**
+
+    - `found`: the candidates.
+    - `at`: position of the group in each candidate's order.
+    - `fullest`, `last`: layers of the fullest and of the last stage, over the mean.
     """
     of = lambda name: np.array([getattr(each, name)[place] for each, place in zip(found, at, strict=True)], float)
     full, attention = np.array(_RECOMPUTED)[of("recompute").astype(int)].T
@@ -121,7 +136,7 @@ def _plans(found: Sequence[PipelineCandidate], at: Any, fullest: Any, last: Any)
 
 
 def _one_group(run: TrainingRun, cluster: Cluster, plan: Plan, place: PipelinePosition) -> dict[str, Any]:
-    """What sharing out needs of a group of stages."""
+    """Evaluate one group of stages: the times and memory that the allocation of layers needs."""
     it = machine.machine(cluster, None)
     found = stages(run, cluster, at_work(it, place), plan, place, hard_maximum)
     return {
@@ -131,7 +146,7 @@ def _one_group(run: TrainingRun, cluster: Cluster, plan: Plan, place: PipelinePo
 
 
 class _Groups(NamedTuple):
-    """Of each group of each candidate, (candidate, group): seconds, and layers that a stage has room for."""
+    """Times in seconds, and maximum layers per stage, of each group of each candidate (candidate, group)."""
 
     layer_s: np.ndarray
     head_s: np.ndarray
@@ -140,7 +155,10 @@ class _Groups(NamedTuple):
 
 
 def _evaluated_groups(run: TrainingRun, clusters: Sequence[Cluster], found: Sequence[PipelineCandidate]) -> _Groups:
-    """Seconds a layer and room of the groups of candidates, by stages of one layer and of two."""
+    """Compute time per layer and memory room of each candidate's groups.
+
+    The model is evaluated with one and with two layers per stage.
+    """
     groups, rows = len(clusters), {}
     whole = sum(count_of(each.chips) for each in clusters)
     pp = np.array([each.pp for each in found], float)
@@ -183,9 +201,9 @@ def _outcome(run: TrainingRun, fleet: Fleet, plan: FleetPipeline) -> Any:
 
 
 def _pipeline(run: TrainingRun, found: PipelineCandidate, groups: _Groups, row: int) -> FleetPipeline | None:
-    """A candidate with its layers; None where its memory does not hold the model."""
+    """Return a candidate with its layers allocated; None where its memory cannot hold the model."""
     last = len(found.pp) - 1
-    # The stage with the head is a kind of its own.
+    # The stage with the output head is a type of its own.
     counts = [*found.pp[:last], found.pp[last] - 1, 1]
     layer, extra = list(groups.layer_s[row]), list(groups.sends_s[row])
     head = extra[last] + groups.head_s[row][last]
@@ -214,7 +232,10 @@ def _pipeline(run: TrainingRun, found: PipelineCandidate, groups: _Groups, row: 
 
 
 def _bounds(run: TrainingRun, found: Sequence[PipelineCandidate], groups: _Groups) -> np.ndarray:
-    """Step of each candidate, were layers no integers and memory no matter, s: pace of all micro-batches, and the fill."""
+    """Return an estimate of each candidate's step time, s, with fractional layers and unlimited memory.
+
+    It consists of the pace of all micro-batches and the pipeline fill.
+    """
     pp = np.array([each.pp for each in found], float)
     pieces = count_of(run.global_batch_sequences) / np.array([each.dp * each.micro_batch for each in found])
     rates = pp / groups.layer_s
@@ -227,13 +248,13 @@ def _bounds(run: TrainingRun, found: Sequence[PipelineCandidate], groups: _Group
 def fastest_pipeline(
     run: TrainingRun, clusters: Sequence[Cluster], options: FleetOptions = SEARCH.fleet
 ) -> tuple[tuple[int, ...], FleetPipeline] | None:
-    """The fastest pipeline over groups of chips.
+    """Find the fastest pipeline over groups of chips.
 
-    All `pipeline_candidates` are ranked by a step in fractions of layers; those with the least that hold the model have their
-    layers shared out, and the whole model evaluates them.
+    All `pipeline_candidates` are ranked by step time with fractional layers. The best ones that can hold the model get integer
+    layers, and the full model evaluates them.
 
-    **Returns:** the order of groups and the plan in that order, the one with most room where none holds the model; None where
-    there is none.
+    **Returns:** the order of the groups and the plan in that order. Where no candidate can hold the model, it is the one with
+    the most memory. None where there is no candidate.
     """
     found = list(pipeline_candidates(run, clusters, options))
     if not found:
@@ -262,5 +283,5 @@ def fastest_pipeline(
         return best[1:]
     roomiest = int(np.argmax((pp * np.minimum(groups.most, 1e6)).sum(axis=1)))
     plan = _pipeline(run, found[roomiest], groups._replace(most=np.full_like(groups.most, 1e6)), roomiest)
-    assert plan is not None  # stages are no more than layers
+    assert plan is not None  # there are at most as many stages as layers
     return found[roomiest].order, plan

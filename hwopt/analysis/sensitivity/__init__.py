@@ -1,4 +1,4 @@
-"""Sensitivity: elasticities of metrics at a design, and of an optimum to everything it stands on."""
+"""Sensitivity analysis: elasticities of metrics at a design, and of an optimum to all of its inputs."""
 
 from hwopt.analysis.sensitivity.elasticities import Elasticities, elasticities
 from hwopt.analysis.sensitivity.optimum import Sensitivity, parameters_of, sensitivity

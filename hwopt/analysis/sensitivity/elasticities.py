@@ -1,4 +1,4 @@
-"""Elasticities of metrics to every input of the model at one design, by derivatives of its scalar operations."""
+"""Elasticities of metrics to every model input at one design, by automatic differentiation of the traced model."""
 
 import math
 from collections.abc import Sequence
@@ -35,20 +35,20 @@ _USUAL: dict[type, tuple[str, ...]] = {
 
 
 def default_metrics(workload: Any) -> tuple[str, ...]:
-    """Metrics whose elasticities are shown where nothing else is asked for."""
+    """Return the metrics whose elasticities are shown by default."""
     return _USUAL[report_type(workload)]
 
 
 @dataclass(frozen=True)
 class Elasticities:
-    """Percents of each metric by percent of each input, at one design, all else fixed."""
+    """Elasticities of metrics at one design: percent change of each metric by percent of each input, all else fixed."""
 
     metrics: dict[str, float]  # name -> value, SI
     inputs: tuple[Input, ...]
     table: np.ndarray  # (metric, input); NaN where a metric is not positive
 
     def of(self, metric: str) -> dict[str, float]:
-        """Name of input -> elasticity of one metric, largest first, without those that do nothing."""
+        """Return the nonzero elasticities of one metric by input name, the largest first."""
         row = self.table[list(self.metrics).index(metric)]
         order = np.argsort(-np.abs(row), kind="stable")
         return {self.inputs[i].name: float(row[i]) for i in order if row[i] and math.isfinite(row[i])}
@@ -62,22 +62,26 @@ def elasticities(
     project: ChipProject | None = None,
     metrics: Sequence[str] | None = None,
 ) -> Elasticities:
-    """Elasticities `d log(metric) / d log(input)` of metrics to every positive input, each alone, all else fixed.
+    """Compute elasticities `d log(metric) / d log(input)` of metrics to every positive input, each alone, all else fixed.
 
-    Where two branches of a maximum tie, the derivative is the mean of theirs.
+    Where two branches of a maximum tie, the derivative is the mean of both.
 
-    **Arguments:** the inputs of `estimate`; `project` of the cluster's chip where it is parametric: its numbers are inputs
-    then, and those of the chip that it becomes are not; `metrics`: names of numbers of the report, `default_metrics` by
-    default.
+    **Arguments:**
+
+    - `workload`, `cluster`, `plan`: inputs of `estimate`.
+    - `project`: parametric chip of the cluster. Its parameters are inputs then, instead of those of the resulting chip.
+    - `metrics`: names of numbers of the report; `default_metrics` by default.
+
+    **Returns:** the metrics' values and a table of elasticities (metric, input).
 
     **Raises:** `UserError` for an unknown metric.
 
-    **Units:** per cent per per cent.
+    **Units:** percent per percent.
     """
     check_kinds("elasticities", {"workload": workload, "cluster": cluster, "plan": plan}, KINDS)
     metrics = default_metrics(workload) if metrics is None else names_of("metrics", metrics)
     for name in metrics:
-        metric_of(name, workload)  # refuses unknown ones
+        metric_of(name, workload)  # raises for unknown ones
     fields = numbers(workload)
     design = Design(workload, cluster, plan, project)
     inputs, names = inputs_of(design), list(dict.fromkeys(metrics))
@@ -94,7 +98,7 @@ def elasticities(
 
 
 def _numbers(design: Design) -> list[jax.Array]:
-    """Numbers of the report, in the order of `numbers`."""
+    """Return the numbers of the report, in the order of `numbers`."""
     cluster = design.cluster if design.project is None else installed(design.cluster, design.project)
     report = estimate(design.workload, cluster, design.plan)
     return [jnp.asarray(getattr(report, name)) for name in numbers(design.workload)]

@@ -1,4 +1,4 @@
-"""What making each number a tenth better is worth to an optimum, by the part of the machine that the number is of."""
+"""Saving from a 10 % improvement of each input of an optimum, grouped by part of the machine."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from hwopt.design.template_inputs import Input
 from hwopt.units import label
 
 TENTH = 0.1
-"""By how much a number is better; a temperature by `UNSTATED_K`, a yield by what is left of it."""
+"""Relative improvement of an input. Temperatures change by `UNSTATED_K`; a yield stops at 1."""
 
 TECHNOLOGY = ("node", "memory", "packaging", "links", "datapath", "architecture", "cooling")
-"""Parts whose numbers are a technology's: next year's are other ones."""
+"""Parts whose inputs describe a technology and change with the next generation."""
 
 _MODULES = {
     "project.technology": "node",
@@ -37,16 +37,16 @@ _MODULES = {
     "cluster.sites": "sites",
     "cluster.prices": "prices",
 }
-"""Module of the inputs -> part, where neither field nor file says more."""
+"""Module of an input -> part of the machine, where neither field nor file specifies one."""
 
 _FILES = {"memory": "memory", "datapath": "datapath", "design": "architecture"}
-"""Whose file a number of a technology is read from -> part."""
+"""Catalog file that a technology input is read from -> part of the machine."""
 
 _BASE = "project.base_process"
 
 
 def part_of(each: Input) -> str:
-    """What of a machine a number belongs to."""
+    """Return the part of the machine that an input belongs to."""
     if each.module == _BASE:
         return _MODULES[_BASE]
     if each.module.startswith("workload"):
@@ -58,7 +58,7 @@ def part_of(each: Input) -> str:
 
 
 def words_of(each: Input) -> str:
-    """A number in words a person would use: `prices: server lifetime`, `chip: peak FLOP/s (bf16)`."""
+    """Return an input's description for users: `prices: server lifetime`, `chip: peak FLOP/s (bf16)`."""
     field = each.name.rpartition("].")[2].rpartition(".")[2].partition("[")[0]
     words = re.sub(r" per( m2| chip)? s$", "", label(field, each.unit)).replace("gemm", "GEMM")
     words = words.replace("usd per", "price per").replace(" usd", " price").replace("hbm", "HBM")
@@ -68,23 +68,23 @@ def words_of(each: Input) -> str:
 
 @dataclass(frozen=True)
 class ImprovementValue:
-    """A number, and what a tenth of it is worth."""
+    """An input and the saving from its improvement by a tenth."""
 
     parameter: Parameter
-    factor: float  # on the number: 1.1, 0.9, or as far as it goes
-    share: float  # of the objective that is saved, by the power law of the elasticity
-    saves: float  # the same in the objective's unit
+    factor: float  # factor on the input: 1.1, 0.9, or up to its limit
+    share: float  # relative saving of the objective, by the power law of the elasticity
+    saves: float  # absolute saving, in the objective's unit
 
 
 @dataclass(frozen=True)
 class PartImprovement:
-    """The numbers of one part, most valuable first, and what all of them together are worth."""
+    """Inputs of one part of the machine, the most valuable first, and the saving from improving all of them together."""
 
     part: str
     rows: tuple[ImprovementValue, ...]
     share: float
     saves: float
-    idle: tuple[Input, ...]  # numbers that do nothing to this optimum
+    idle: tuple[Input, ...]  # inputs without effect on this optimum
 
     @property
     def is_technology(self) -> bool:
@@ -92,9 +92,9 @@ class PartImprovement:
 
 
 def improvement_factor(each: Input, elasticity: float) -> float:
-    """The factor by which a number gets a tenth better: larger where that makes the objective smaller.
+    """Return the factor that improves an input by a tenth: above 1 where a larger input lowers the objective, else below 1.
 
-    A temperature moves by `UNSTATED_K`; what cannot exceed a limit, such as a yield, stops there.
+    A temperature changes by `UNSTATED_K`. An input with an upper limit, such as a yield, stops there.
     """
     step = UNSTATED_K / each.value if each.is_temperature else TENTH
     factor = 1.0 + step if elasticity < 0 else 1.0 - step
@@ -102,9 +102,10 @@ def improvement_factor(each: Input, elasticity: float) -> float:
 
 
 def improvement_values(answer: Sensitivity) -> tuple[PartImprovement, ...]:
-    """Parts of the machine, most valuable first; of each its numbers, most valuable first.
+    """Return the parts of the machine with the savings from their inputs, both sorted by saving.
 
-    What is saved is `1 - factor^elasticity`: integers and plan held, sizes free; exact for small changes.
+    The relative saving is `1 - factor^elasticity`, with integers and plan fixed and continuous variables free. It is exact for
+    small changes.
     """
     known = [each for each in answer.parameters if math.isfinite(each.elasticity)]
     parts = dict.fromkeys(part_of(each.input) for each in known) | dict.fromkeys(map(part_of, answer.idle))
@@ -121,7 +122,7 @@ def improvement_values(answer: Sensitivity) -> tuple[PartImprovement, ...]:
 
 
 def improvement_value(each: Parameter, objective: float) -> ImprovementValue:
-    """What a number is worth that gets a tenth better. **Arguments:** `objective` of the optimum."""
+    """Return the saving from improving an input by a tenth. **Arguments:** `objective` of the optimum."""
     factor = improvement_factor(each.input, each.elasticity)
     gain = math.expm1(each.elasticity * math.log(factor))
     return ImprovementValue(each, factor, -gain, -objective * gain)

@@ -1,4 +1,4 @@
-"""Sensitivities of an optimum: to budgets, to assumptions by how far their uncertainty moves it, and how the design follows."""
+"""Sensitivities of an optimum: shadow prices of budgets, effects of uncertain inputs, and the response of the design."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,29 +33,29 @@ from hwopt.solver.solution import BudgetUse, Solution
 from hwopt.validation import boxes_of, check_seconds, names_of, question_of
 
 NOTHING = 1e-7
-"""Elasticity below which an input does nothing to an optimum: rounding of the solver."""
+"""Elasticity below which an input counts as having no effect: rounding of the solver."""
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """One input of a question and the optimum's sensitivity to it, integers and plan fixed."""
+    """An input of a question and the optimum's sensitivity to it, with integers and plan fixed."""
 
     input: Input
-    elasticity: float  # of the optimum; NaN where it is not known
-    kinked: bool  # whether it differs to the two sides
+    elasticity: float  # of the optimum; NaN where unknown
+    kinked: bool  # whether left and right derivatives differ
     range: InputRange
-    effect: tuple[float, float]  # relative change of the optimum at the low and the high end; infinite: no design holds
-    solved: bool  # the effect is of programmes solved again, not of the elasticity alone
+    effect: tuple[float, float]  # relative change of the optimum at the low and high end; infinite: infeasible
+    solved: bool  # whether the effect is from re-solved programs rather than from the elasticity alone
     design: dict[str, float]  # continuous variable -> its elasticity; NaN where it is not determined
 
     @property
     def uncertainty(self) -> float:
-        """Relative half width of the range."""
+        """Return the relative half width of the range."""
         return (self.range.high - self.range.low) / (2.0 * self.input.value)
 
     @property
     def swing(self) -> float:
-        """Elasticity times uncertainty: what not knowing this number is worth, to first order."""
+        """Return elasticity times uncertainty: the first-order effect of the input's uncertainty on the optimum."""
         return abs(self.elasticity) * self.uncertainty
 
 
@@ -83,7 +83,10 @@ class Sensitivity:
     elasticities: Elasticities  # at the optimum's design, all else fixed
 
     def ranked(self) -> list[Parameter]:
-        """Assumptions with a stated range, by what their uncertainty is worth; what is asked for is no assumption."""
+        """Return the inputs with a stated range, by the effect of their uncertainty.
+
+        Inputs that describe the task are excluded.
+        """
         return [each for each in self.parameters if each.range.stated and not each.input.is_asked]
 
 
@@ -98,17 +101,21 @@ def sensitivity(
     seconds: float = math.inf,
     options: SearchOptions | None = None,
 ) -> Sensitivity:
-    """Elasticities of the optimum of a design question to every number it stands on, and of metrics at its design.
+    """Compute elasticities of the optimum of a design question to every input, and of metrics at its design.
 
-    Hardware is taken in any size, for whole units have no slope; a drawn chip is the one that `optimize` answers, its plan, stacks,
-    dies, lanes and units held, its areas and clock free.
+    Hardware is continuous, because integers have no derivative. A parametric chip is the exception: it is the one that
+    `optimize` returns. Its plan, stacks, dies, lanes and units are fixed; its areas and clock are free.
 
-    **Arguments:** `objective`, or a problem; `metrics` whose elasticities at the design are wanted besides those of the
-    question: names of numbers of a report; `seed` of the starts of `optimize`; `progress`: show a bar meanwhile; `bounds`,
-    `freeze`, `seconds` and `options` of the search, as of `optimize`; what is frozen stays as the machine of the question has it.
+    **Arguments:**
 
-    **Raises:** `NoOptimum` where no design satisfies every budget; `UserError` for an unknown metric, an invalid box, an
-    unknown variable.
+    - `objective`: a design question or a problem.
+    - `metrics`: further numbers of the report whose elasticities at the design are wanted.
+    - `seed`: seed of the starts of `optimize`.
+    - `progress`: whether to show a progress bar.
+    - `bounds`, `freeze`, `seconds`, `options`: as in `optimize`. Frozen variables keep their values in the question's machine.
+
+    **Raises:** `NoOptimum` where no design satisfies every budget; `UserError` for an unknown metric or variable, and for
+    invalid bounds.
     """
     asked = question_of(objective, "sensitivity")
     problem = asked if asked.template.project is not None else asked.continuous
@@ -118,7 +125,7 @@ def sensitivity(
     workload = problem.template.workload
     more = names_of("metrics", metrics) or default_metrics(workload)
     for name in more:
-        metric_of(name, workload)  # refuses unknown ones
+        metric_of(name, workload)  # raises for unknown ones
     names = dict.fromkeys((problem.objective.name, *(each.metric.name for each in problem.budgets), *more))
     solution = optimum_of(problem, seed, progress, seconds=seconds, options=search)
     point, problem = point_of(solution), solution.problem  # a local answer is one of continuous hardware
@@ -149,25 +156,26 @@ def sensitivity(
 def optimum_of(
     problem: Problem, seed: int, progress: bool, *, seconds: float, options: SearchOptions = SEARCH
 ) -> Solution:
-    """The optimum to examine: the one place that says whose."""
+    """Return the optimum to examine. All sensitivities take it from here."""
     return optimize(problem, seed=seed, progress=progress, seconds=seconds, options=options)
 
 
 def _design_at(problem: Problem, point: np.ndarray, optimum: OptimumSensitivity) -> Design:
-    """The design of an optimum: integers of `point`, the rest as solved or as its box says."""
+    """Return the design of an optimum: integers from `point`, continuous variables as solved, or else at their fixed bounds."""
     values = lattice_of(problem).design(point) | optimum.design
     numbers = [
         leaf(values.get(each.name, each.lower)) for each in problem.variables
-    ]  # a box of one value is no coordinate
+    ]  # a variable with equal bounds is not a coordinate
     return set_variables(problem.form, problem.template, numbers)
 
 
 def parameters_of(
     solution: Solution, deadline: Deadline | None = None, options: SearchOptions = SEARCH
 ) -> tuple[tuple[Parameter, ...], str]:
-    """Sensitivities to inputs of an answer that is there already: the parameters of `sensitivity`, in seconds.
+    """Compute the sensitivities of an existing answer to its inputs: the parameters of `sensitivity`, in seconds.
 
-    **Returns:** the parameters in the order of `Sensitivity.parameters`; else none, and why.
+    **Returns:** the parameters in the order of `Sensitivity.parameters` and an empty text; otherwise no parameters and the
+    reason.
     """
     if reason := reason_without_lattice(solution.problem):
         return (), reason
@@ -184,9 +192,14 @@ def parameters_of(
 def _by_inputs(
     problem: Problem, point: np.ndarray, start: Mapping[str, float], options: SearchOptions
 ) -> tuple[OptimumSensitivity, tuple[Parameter, ...], tuple[Input, ...]]:
-    """The optimum's sensitivities; inputs that matter, with their ranges and what the ends of those do to the optimum; the others.
+    """Return the optimum's sensitivities, the inputs that matter with their ranges and effects, and the inputs without effect.
 
-    **Arguments:** `start`: values of the answer's variables, SI.
+    **Arguments:**
+
+    - `problem`: the question.
+    - `point`: integers of the answer.
+    - `start`: values of the answer's variables, SI.
+    - `options`: options of the solver.
     """
     inputs = template_inputs(problem)
     exponents = frozenset(each.place for each in inputs if each.quantity.power)
@@ -212,7 +225,7 @@ def _by_inputs(
 
 
 def _by_name(optimum: OptimumSensitivity, elasticities: np.ndarray) -> dict[str, float]:
-    """Elasticities of the continuous variables by their names."""
+    """Return elasticities of the continuous variables by name."""
     return dict(zip(optimum.design, map(float, elasticities), strict=True))
 
 

@@ -1,4 +1,4 @@
-"""How well each input is known: the range, the kind and the source that the catalogue states for it."""
+"""Uncertainty range of each input, with provenance tag and source, as stated in the catalog."""
 
 import itertools
 from collections.abc import Mapping
@@ -10,10 +10,10 @@ from hwopt.types import TIERS
 from hwopt.units import to_si
 
 UNSTATED = 0.1
-"""Relative change to each side that is shown for inputs without a stated range."""
+"""Relative range to each side for inputs without a stated one."""
 
 UNSTATED_K = 5.0
-"""The same of temperatures, where percents of the absolute one mean nothing."""
+"""Range of temperatures to each side, K; relative changes of an absolute temperature are meaningless."""
 
 _ROLES = {
     "workload.law": ("law",),
@@ -37,22 +37,22 @@ _ROLES = {
     "project.base_process": ("base_process",),
     "project": ("prices", "design"),
 }
-"""Part of the inputs -> the catalogue entries that may state its numbers, the first that does counts."""
+"""Module of an input -> catalog entries that may state it; the first one that does counts."""
 
 
 @dataclass(frozen=True)
 class InputRange:
-    """What the catalogue says of an input: ends in SI, what kind of number it is, and whose."""
+    """Uncertainty range of an input: its ends in SI units, provenance tag and source."""
 
     low: float
     high: float
-    stated: bool  # by the catalogue; else a convention, to have something to show
+    stated: bool  # by the catalog; otherwise a conventional range for display
     kind: str = ""
     source: str = ""
 
 
 def range_of(each: Input, records: Mapping[str, Record]) -> InputRange:
-    """The range of one input; where none is stated, `UNSTATED` to both sides, or `UNSTATED_K`."""
+    """Return the range of an input. Without a stated one, it is `UNSTATED` to both sides, or `UNSTATED_K` for a temperature."""
     unstated = InputRange(each.value * (1.0 - UNSTATED), each.value * (1.0 + UNSTATED), False)
     if each.is_temperature:
         unstated = InputRange(each.value - UNSTATED_K, each.value + UNSTATED_K, False)
@@ -70,18 +70,18 @@ def range_of(each: Input, records: Mapping[str, Record]) -> InputRange:
 
 
 def _end(each: Input, quantity: StatedQuantity, end: float, shift: float) -> float:
-    """One end of a range as the input has it: in proportion, or moved along with it by `shift` for each unit."""
+    """Return one end of a range in terms of the input: scaled in proportion, or shifted by `shift` per unit."""
     if shift or quantity.unit == "degC":
         return each.value + (shift or 1.0) * (to_si(end, quantity.unit) - quantity.si)
     return each.value * to_si(end, quantity.unit) / quantity.si
 
 
 def _entry(each: Input, records: Mapping[str, Record]) -> tuple[Record, str, float] | None:
-    """The entry and key that state an input, and how far the input moves with it (0: in proportion)."""
+    """Return the catalog record and key that state an input, and the input's shift per unit (0: in proportion)."""
     if not records:
         return None
     if each.name == "cluster.prices.chip_base_usd":
-        # What memory and links leave of the price of a chip, which the list's factor makes uncertain.
+        # Remainder of the chip's price after memory and links; the price list's factor makes it uncertain.
         paid, chip = records["prices"], records["chip"]
         price = chip.si("price", chip.si("peak.bf16") * paid.si("chip_usd_per_bf16_flops"))
         return paid, "price_factor", price
@@ -98,7 +98,7 @@ def _entry(each: Input, records: Mapping[str, Record]) -> tuple[Record, str, flo
 
 
 def _link(key: str, tier: str, records: Mapping[str, Record]) -> tuple[Record, str, float] | None:
-    """The link, or the chip, that states a number of a tier."""
+    """Return the record of a link, or of a chip, that states a number of a network tier."""
     if tier == "scale_up" and f"scale_up_{key}" in records["chip"].quantities:
         return records["chip"], f"scale_up_{key}", 0.0
     record = records["scale_up" if tier == "scale_up" else "scale_out"]
