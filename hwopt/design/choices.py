@@ -1,4 +1,4 @@
-"""Choices of a question: fields that take one of several values, and the questions that all combinations of them state."""
+"""Categorical choices of a question: fields with several possible values, and the questions of all their combinations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hwopt.errors import UserError, suggest
 from hwopt.validation import names_of
 
 EVERY = "*"
-"""Stands for all that the catalogue has of a field."""
+"""Value that means all catalog entries for a field."""
 
 KINDS = {
     "chip": "chips",
@@ -31,31 +31,36 @@ KINDS = {
     "workload": "workloads",
     "export_rule": "export_rules",
 }
-"""Field of a question -> the kind of catalogue entry that it names."""
+"""Field of a question -> category of catalog entries that it names."""
 
 
 Chosen = tuple[tuple[str, str], ...]
-"""A combination: (field, value) of each choice."""
+"""A combination of choices: (field, value) of each."""
 
 
 class Combination(NamedTuple):
-    """One value for each choice, and the question with these."""
+    """One value for each choice, and the question with these values."""
 
     chosen: Chosen
     objective: Any
 
     @property
     def name(self) -> str:
-        """As an answer names it."""
+        """Return the combination's name in answers."""
         return escape.line(",".join(f"{field}={value}" for field, value in self.chosen)) or "all"
 
 
 def combinations(objective: Any, choices: Mapping[str, Sequence[str]], most: int) -> list[Combination]:
-    """The question under every combination of choices, the first value of each first.
+    """Return the question under every combination of choices; first values of the choices come first.
 
-    **Arguments:** `objective`: a design question; `choices`: field -> values, `*` for all of the catalogue; `most` combinations.
+    **Arguments:**
 
-    **Raises:** `UserError` for what is no choice of the question, a value named twice, and too many combinations.
+    - `objective`: a design question.
+    - `choices`: field -> values, `*` for the whole catalog.
+    - `most`: maximum number of combinations.
+
+    **Raises:** `UserError` for a field that is not a choice of the question, for a value named twice, and for too many
+    combinations.
     """
     known = {field.name for field in dataclasses.fields(objective)} if dataclasses.is_dataclass(objective) else set()
     values = {}
@@ -82,9 +87,9 @@ def combinations(objective: Any, choices: Mapping[str, Sequence[str]], most: int
 
 
 def left_open(objective: Any) -> Mapping[str, Sequence[str]]:
-    """Choices that a question leaves to the search without naming them: by which case it stays outside an export rule.
+    """Return choices that a question leaves to the search implicitly, such as the way to comply with an export rule.
 
-    None where it cannot be asked: stating it says why.
+    Return an empty mapping for an invalid question; stating it raises the error.
     """
     try:
         return getattr(objective, "left_open", dict)()
@@ -93,9 +98,9 @@ def left_open(objective: Any) -> Mapping[str, Sequence[str]]:
 
 
 def every_choice(values: Mapping[str, Sequence[str]], most: int) -> list[Chosen]:
-    """All combinations of values, the first of each first.
+    """Return all combinations of values; first values come first.
 
-    **Raises:** `UserError` for more than `most`.
+    **Raises:** `UserError` for more than `most` combinations.
     """
     count = math.prod(map(len, values.values()))
     if count > most:
@@ -104,7 +109,7 @@ def every_choice(values: Mapping[str, Sequence[str]], most: int) -> list[Chosen]
 
 
 def refusal(stated: Callable[[], Any]) -> str:
-    """Why a call that states a question raises `UserError`; empty where it does not."""
+    """Return the message of the `UserError` that stating a question raises; empty where it raises none."""
     try:
         stated()
     except UserError as error:
@@ -113,11 +118,14 @@ def refusal(stated: Callable[[], Any]) -> str:
 
 
 def refuse_strange(outcomes: Sequence[tuple[Chosen, str]], choices: Mapping[str, Sequence[str]]) -> None:
-    """Refuses a value that no combination can be asked with, but for those of the whole catalogue.
+    """Raise an error for a value that is invalid in all combinations, unless the whole catalog was requested.
 
-    **Arguments:** `outcomes`: combinations, and why each cannot be asked; empty where it can.
+    **Arguments:**
 
-    **Raises:** `UserError`, also where none can.
+    - `outcomes`: combinations, each with the reason why it is invalid; empty for a valid one.
+    - `choices`: field -> values.
+
+    **Raises:** `UserError`, also where all combinations are invalid.
     """
     for name, values in choices.items():
         for value in values if list(values) != [EVERY] else ():
@@ -129,9 +137,9 @@ def refuse_strange(outcomes: Sequence[tuple[Chosen, str]], choices: Mapping[str,
 
 
 def named_values(field: str, named: Sequence[str]) -> list[str]:
-    """The values of a choice, `*` for all of the catalogue.
+    """Return the values of a choice, with `*` expanded to the whole catalog.
 
-    **Raises:** `UserError` where the catalogue has no list of it, and for a value named twice.
+    **Raises:** `UserError` where the catalog has no entries for the field, and for a value named twice.
     """
     if list(named) == [EVERY]:
         if field not in KINDS:

@@ -1,4 +1,4 @@
-"""One point of a design space: the inputs of the model, and the project of the chip where it is drawn."""
+"""One point of a design space: the model's inputs, and the parametric chip design, if any."""
 
 from functools import singledispatch
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,12 +19,12 @@ class Inputs(NamedTuple):
     """The three inputs of `estimate`, as one tree."""
 
     workload: Any  # TrainingRun, Service or TrainServe
-    cluster: Any  # Cluster; ClusterPair of a service on two kinds of chips
-    plan: Any  # of the workload's kind
+    cluster: Any  # Cluster; ClusterPair of a service with two chip types
+    plan: Any  # of the type that the workload requires
 
 
 class Design(NamedTuple):
-    """What design variables act on: the inputs of `estimate`, and the project of the chip where it is drawn."""
+    """Target of the design variables: the inputs of `estimate`, and the parametric chip (`project`), if any."""
 
     workload: Any
     cluster: Any
@@ -37,10 +37,10 @@ class Design(NamedTuple):
 
 
 def with_derived_parts(design: Design) -> Design:
-    """A design whose variables are set, with what follows from them.
+    """Complete a design whose variables are set with all derived quantities.
 
-    A drawn chip is built and installed. In training `dp = N / (t p c)`: the plan always uses every chip; a machine
-    that serves has the chips of its replicas. Experts of dense degree are split like the rest of the layer.
+    A parametric chip is built and installed. In training, `dp = N / (t p c)`, so that the plan uses every chip. A serving
+    machine has the chips of its replicas. Experts that are not spread over ranks are split like the rest of the layer.
     """
     if design.project is not None:
         design = design._replace(cluster=installed(design.cluster, design.project))
@@ -66,7 +66,7 @@ def _(workload: Service, design: Design) -> Design:
         plan = Disaggregated(_with_experts(plan.prefill), _with_experts(plan.decode))
     else:
         plan = _with_experts(plan)
-    counts = lambda cluster: [each.chips for each in cluster.groups]  # each says how many there are together
+    counts = lambda cluster: [each.chips for each in cluster.groups]  # each group states the total number of chips
     cluster = eqx.tree_at(counts, design.cluster, [plan.chips for _ in design.cluster.groups])
     return design._replace(cluster=cluster, plan=plan)
 
@@ -79,8 +79,9 @@ def _(workload: TrainServe, design: Design) -> Design:
 
 
 def kinds_of_chips(design: Design) -> dict[str, Design]:
-    """The design with the cluster of each kind of chips alone, by what stands before the names of its variables: of two kinds that
-    of answers, then that of prompts; of one kind itself.
+    """Return the design for the cluster of each chip type alone, by the prefix of its variables' names.
+
+    With two types, the first is the decode cluster, the second the prefill cluster. With one type, it is the design itself.
     """
     clusters = design.cluster.groups
     if len(clusters) == 1:
@@ -89,20 +90,20 @@ def kinds_of_chips(design: Design) -> dict[str, Design]:
 
 
 def training_part(design: Design) -> Design:
-    """The machine that trains, of two of the same chips."""
+    """Return the training machine of a design that trains and serves on the same chip type."""
     return Design(design.workload.training, design.cluster, design.plan.training, design.project)
 
 
 def serving_part(design: Design) -> Design:
-    """The machine that serves, of two of the same chips."""
+    """Return the serving machine of a design that trains and serves on the same chip type."""
     return Design(design.workload.service, design.cluster, design.plan.serving)
 
 
 def _with_experts(plan: Plan) -> Plan:
-    """Experts split like the rest of the layer where they are not spread."""
+    """Split experts like the rest of the layer where they are not spread over ranks."""
     expert_tp = jnp.where(jnp.asarray(plan.ep) > 1, plan.expert_tp, plan.tp)
     return eqx.tree_at(lambda p: p.expert_tp, plan, expert_tp)
 
 
-if not TYPE_CHECKING:  # old public names
+if not TYPE_CHECKING:  # former public names
     __getattr__ = renamed.getter(__name__)

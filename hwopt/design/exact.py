@@ -1,6 +1,6 @@
-"""Designs by the exact model: hard maxima, integers as integers. The last word on what a solver or a sweep found.
+"""Evaluation of designs by the exact model: hard maxima and true integers. It verifies every result of a solver or a sweep.
 
-The model is traced once for all questions of a form, kept on disk and run in NumPy, so that nothing waits for a compiler.
+The model is traced once for all questions of a form, cached on disk and run in NumPy, so that no compilation is necessary.
 """
 
 from __future__ import annotations
@@ -26,46 +26,46 @@ from hwopt.trace.scalar_program import ScalarProgram, Symbol, scalar_program
 
 
 class CustomChipSummary(NamedTuple):
-    """What a chip that is drawn takes and costs to make."""
+    """Area and manufacturing cost of a parametric chip."""
 
     bill: ChipBill
     areas: Areas
 
 
 class ExactValues(NamedTuple):
-    """Designs by the exact model; leaves with a leading axis where there are several."""
+    """Results of the exact model; with several designs, leaves have a leading axis."""
 
     design: Design
     report: Any
-    chip: CustomChipSummary | None  # None for chips as they are sold
+    chip: CustomChipSummary | None  # None for stock chips
     objective: Any  # logarithm
     constraints: Any  # logarithms of used over limit, (design, constraint)
 
     @property
     def violation(self) -> Any:
-        """Largest of each design."""
+        """Return the largest constraint value of each design; a design is feasible where it is at most 0."""
         return self.constraints.max(axis=-1)
 
     def one(self, index: int) -> ExactValues:
-        """A single design."""
+        """Return the values of a single design."""
         return jax.tree.map(lambda leaf: leaf[index], self)
 
 
 def logarithms(values: Any) -> np.ndarray:
-    """Logarithms of variables, minus infinity of a last stage without layers."""
+    """Return logarithms of variables; minus infinity for a last pipeline stage without layers."""
     with np.errstate(divide="ignore"):
         return np.log(np.asarray(values, float))
 
 
 class ExactModel:
-    """The exact model of a question, in float64."""
+    """Exact model of a question, in float64."""
 
     def __init__(self, problem: Problem):
         self.problem = problem
 
     @cached_property
     def _key(self) -> tuple[ProblemForm, Any, tuple[tuple[int, ...], ...]]:
-        """What models of other numbers share."""
+        """Key of the trace shared by questions that differ only in numbers: form, tree structure and shapes of the template."""
         leaves, tree = jax.tree.flatten(self.problem.template)
         return self.problem.form, tree, tuple(np.shape(leaf) for leaf in leaves)
 
@@ -75,7 +75,7 @@ class ExactModel:
 
     @cached_property
     def _numbers(self) -> list[np.ndarray]:
-        """Of the template, by leaf, and the limits behind them: what `_general` takes before variables."""
+        """Numeric arguments of the trace before the variables: leaves of the template, then the limits of the budgets."""
         limits = np.array([each.limit for each in self.problem.budgets])
         return [*(np.ravel(leaf) for leaf in jax.tree.leaves(self.problem.template)), limits]
 
@@ -84,15 +84,17 @@ class ExactModel:
         return _known(*self._key, np.concatenate(self._numbers).tobytes())
 
     def prepare(self) -> ExactModel:
-        """The same, traced."""
+        """Trace the model now, and return it."""
         _ = self._traced
         return self
 
     def line(self, function: Callable[[ExactValues], Any], places: Sequence[tuple[int, int]] = ()) -> ScalarProgram:
-        """What a function says of designs, as scalar operations on the variables.
+        """Trace a function of the evaluated design into scalar operations on the variables.
 
-        **Arguments:** `function` of one design, traced; `places` of numbers of the template (leaf, element) that are inputs too,
-        behind the variables.
+        **Arguments:**
+
+        - `function`: function of one evaluated design.
+        - `places`: positions (leaf, element) of template numbers that become inputs as well, behind the variables.
         """
         general = self._general
         leaves, tree = jax.tree.flatten(general.shapes)
@@ -111,10 +113,9 @@ class ExactModel:
         return scalar_program(outputs, ends[-1]).of(general.line.of(ScalarProgram(free, (), (*numbers, *variables))))
 
     def judge(self, places: Sequence[int] = ()) -> TracedFunction:
-        """Objectives and constraints of designs, no more.
+        """Return a traced function that computes only objectives and constraints of designs.
 
-        **Arguments:** `places` of numbers of the template, among all of them (`flat_numbers`), that are inputs too, before the
-        variables.
+        **Arguments:** `places`: indices of template numbers (`flat_numbers`) that become inputs as well, before the variables.
         """
         numbers: list[float | None] = list(np.concatenate(self._numbers))
         for place in places:
@@ -123,11 +124,14 @@ class ExactModel:
         return model.only(lambda exact: (exact.objective, exact.constraints))
 
     def designs(self, columns: Sequence[np.ndarray]) -> ExactValues:
-        """Some designs. **Arguments:** a column for each of the problem's variables, SI."""
+        """Evaluate designs. **Arguments:** `columns`: one column for each of the problem's variables, SI."""
         return self._traced(columns, len(columns[0]))
 
     def at(self, points: np.ndarray) -> ExactValues:
-        """Designs at points (design, variable) in logarithms, integers rounded: `exp(log(n))` misses them by the last bit."""
+        """Evaluate designs at points (design, variable) in log space.
+
+        Integers are rounded, because `exp(log(n))` is not exact.
+        """
         columns = np.exp(points).T
         integers = [each.integer for each in self.problem.variables]
         return self.designs([np.round(x) if whole else x for x, whole in zip(columns, integers, strict=True)])
@@ -135,13 +139,16 @@ class ExactModel:
 
 @lru_cache(maxsize=8)
 def _known(form: ProblemForm, tree: Any, shapes: tuple[tuple[int, ...], ...], numbers: bytes) -> TracedFunction:
-    """The same of one template and its limits: an answer asks it from several sides."""
+    """Return the trace with the numbers of one template and its limits inserted.
+
+    It is cached, because answers use it repeatedly.
+    """
     return _general(form, tree, shapes).known(list(np.frombuffer(numbers)))
 
 
 @cache
 def _general(form: ProblemForm, tree: Any, shapes: tuple[tuple[int, ...], ...]) -> TracedFunction:
-    """Designs and reports of a form, of the template's leaves, limits and variables."""
+    """Trace designs and reports of a form, as a function of the template's leaves, the limits and the variables."""
 
     def outputs(leaves: list[Any], limits: Any, x: Any) -> ExactValues:
         design = set_variables(form, jax.tree.unflatten(tree, leaves), list(x))
@@ -154,5 +161,5 @@ def _general(form: ProblemForm, tree: Any, shapes: tuple[tuple[int, ...], ...]) 
     return cached_trace(outputs, *arguments, key=(form, jax.tree.unflatten(tree, shapes)))
 
 
-if not TYPE_CHECKING:  # old public names
+if not TYPE_CHECKING:  # former public names
     __getattr__ = renamed.getter(__name__)

@@ -1,11 +1,11 @@
-"""The integer designs of a question, declared: of what trains, of what serves, or of both; and what they cover in words.
+"""Integer designs of a question, declared as lattices for training, for serving, or for both, and their descriptions.
 
-Training: degrees, schedule, replicas, domains, racks, stacks, dies, with
+A training lattice has parallel degrees, schedule, replicas, domains, racks, memory stacks and dies, with
 
-    chips = t p c d,   global batch = d b m,   domain = t g,
+    chips = t p c d,   global batch = d b m,   domain = t g.
 
-so that a plan always uses every chip, every replica gets the same work, and domains hold whole tensor-parallel groups.
-Serving: replicas of one or two groups of chips, their plans and batches.
+A plan thus uses every chip, every replica gets the same work, and domains contain whole tensor-parallel groups. A serving
+lattice has the replicas of one or two groups of chips, their plans and batches.
 """
 
 import math
@@ -53,17 +53,17 @@ from hwopt.workload.transformer import cache_copies, tensor_degrees
 AS_ASKED = "chip, cooling, fabric, site, software and formats as asked"
 
 SAMPLED = "; taken for granted, sampled and not proved: which way percentiles move as loads, passes and slots grow"
-"""What a bound rests on where percentiles are limited (`hwopt.model.serving.tails`)."""
+"""Assumption behind a bound where percentiles are limited (`hwopt.model.serving.tails`)."""
 
 
 class _LatticeMachine(NamedTuple):
-    """One machine of a question: which lattice declares its integers, over which ranges."""
+    """One machine of a question: the lattice of its integers and the bounds of its variables."""
 
     system: Callable[[Ranges], System]
-    words: Mapping[str, str]  # what each variable counts
-    fixed: Callable[[Ranges], list[str]]  # what does not vary, in words
+    words: Mapping[str, str]  # variable -> description of its unit
+    fixed: Callable[[Ranges], list[str]]  # returns descriptions of fixed settings
     ranges: Ranges
-    label: str = ""  # where there are two
+    label: str = ""  # used where a question has two machines
 
     @property
     def scope(self) -> str:
@@ -74,12 +74,12 @@ class _LatticeMachine(NamedTuple):
 
 
 def lattice_of(problem: Problem) -> System:
-    """The integer designs of a question."""
+    """Return the system of integer designs of a question."""
     return reduce(_both, (each.system(each.ranges) for each in _machines(problem)))
 
 
 def _both(first: System, second: System) -> System:
-    """The points of two systems at once."""
+    """Return the Cartesian product of two systems."""
     return System(
         first.coordinates + second.coordinates, first.relations + second.relations,
         first.lookups + second.lookups, first.pieces + second.pieces, first.kinks + second.kinks,
@@ -87,13 +87,13 @@ def _both(first: System, second: System) -> System:
 
 
 def scope_of(problem: Problem) -> str:
-    """What the integer designs of a question cover, and what is fixed, in words."""
+    """Return a description of the search space: free integers and fixed settings."""
     words = "; ".join(each.scope for each in _machines(problem))
     return words + SAMPLED if limits_percentiles(problem) else words
 
 
 def reason_without_lattice(problem: Problem) -> str:
-    """Why a question's designs are not all on a lattice; empty where they are."""
+    """Return why a question's integer variables are not all covered by its lattice; empty where they are."""
     system = lattice_of(problem)
     known = {*system.names, *system.quantities}
     strange = [each.name for each in problem.variables if each.integer and each.name not in known]
@@ -101,7 +101,7 @@ def reason_without_lattice(problem: Problem) -> str:
 
 
 KINDS = ("recompute", "zero", "weights_tier", "optimizer_tier", "activations_tier")
-"""Counts of a training plan that stand for kinds: what is recomputed, sharded, kept in another memory."""
+"""Categorical coordinates of a training plan: recomputation, ZeRO stage, and memory tiers."""
 
 _LATE = 1e-3
 _TOLD_APART = {
@@ -111,14 +111,15 @@ _TOLD_APART = {
     "optimizer_tier": _LATE,
     "activations_tier": math.inf,
 }
-"""What splitting kinds promises, as a logarithm. Recomputing costs a third more time, which discards a box at once, and where
-weights and activations lie decides what else fits; the optimizer in the pool costs little, and a search in each memory is the same
-search again: it is told apart where little else is left. Programmes of DeepSeek-V3 on H800 from a good design on: 12,942 so, at 4 %
-after 40,900 with all memories late."""
+"""Initial pseudo-costs of the categorical coordinates, as logarithms. Recomputation costs a third more time, which prunes a
+node at once. The memory tiers of weights and activations decide what else fits. Optimizer placement is branched last: it
+changes the objective little, and each of its values would repeat the same search. For DeepSeek-V3 on H800, from a good
+incumbent, these values need 12,942 node relaxations. With all memory tiers late, a gap of 4 % remained after 40,900.
+"""
 
 
 def _training_system(ranges: Ranges) -> System:
-    """The integers of a training run on a machine."""
+    """Return the system of integers of a training run on a machine."""
     run, cluster, _, _ = ranges.template
     of, sites = ranges.of, count_of(cluster.sites.count)
     experts = max(count_of(run.model.experts), 1)
@@ -161,8 +162,13 @@ def _training_system(ranges: Ranges) -> System:
 
 
 def _domain_kinks(ranges: Ranges, *ranks: str) -> tuple[ModelKink, ...]:
-    """Where a domain, `tp` times `groups`, just holds what one level of switches joins, or a group of `ranks`, tensor-parallel
-    ones counted (`ep`) or not (`cp`); and where a rack just holds a domain.
+    """Return the coordinate values at which the model of a scale-up domain, of `tp` times `groups` chips, changes its form.
+
+    These are where the domain just fits one level of switches, where it just contains a parallel group, and where a rack just
+    contains a domain.
+
+    **Arguments:** `ranks`: types of parallel groups. An `ep` group includes the tensor-parallel ranks, a `cp` group is counted
+    in units of `tp`.
     """
     least, most = ranges.of("scale_up_domain")
     if least == most:
@@ -174,9 +180,10 @@ def _domain_kinks(ranges: Ranges, *ranks: str) -> tuple[ModelKink, ...]:
 
 
 def _tensor_degrees(ranges: Ranges, prefix: str = "") -> list[int]:
-    """Degrees that split heads, key-value heads and tiles evenly, and the sequence where it is split too.
+    """Return tensor-parallel degrees that evenly divide heads, key-value heads and tiles, and the sequence if it is split as
+    well.
 
-    Powers of two where the width is free: `shape_relations` says which of them share out its heads.
+    Where the model width is free, they are powers of two, and `shape_relations` requires that they divide its heads.
     """
     workload, _, plan, _ = ranges.template
     if ranges.frees("hidden"):
@@ -193,7 +200,7 @@ def _tensor_degrees(ranges: Ranges, prefix: str = "") -> list[int]:
 
 
 def _pieces(ranges: Ranges) -> tuple[RangePiece, ...]:
-    """Tokens below and above those that there are: beyond, a run sees some of them again."""
+    """Return two segments for the number of tokens: up to the unique tokens, and beyond, where some are repeated."""
     if not ranges.frees("tokens"):
         return ()
     (low, high), unique = ranges.of("tokens"), float(ranges.template.workload.unique_tokens)
@@ -209,11 +216,11 @@ _TRAINING_WORDS = {
     "virtual_stages": "chunks a stage", "micro_batch": "micro-batches", "chips": "replicas",
     "global_batch_sequences": "full batches", **SHAPE_WORDS, **MACHINE_WORDS,
 }  # fmt: skip
-"""What each variable of a machine that trains counts, where it is free."""
+"""Variable of a training machine -> description of its unit, for texts about free variables."""
 
 
 def _training_fixed(ranges: Ranges) -> list[str]:
-    """What a question about training does not vary, in words."""
+    """Return descriptions of the settings that a training question keeps fixed."""
     run, cluster, plan, _ = ranges.template
     sites = count_of(cluster.sites.count)
     fixed = lambda name: ranges.of(name)[0] == ranges.of(name)[1] and round(ranges.of(name)[0])
@@ -232,13 +239,18 @@ def _training_fixed(ranges: Ranges) -> list[str]:
 
 
 _SEQUENCES = {"pseudo_cost": 0.3, "near": 2}
-"""Of a replica they are many; prompts that share a pass are few."""
+"""Search settings of the decode batch, which has many possible values. The prefill batch has few."""
 
 
 def _serving_system(ranges: Ranges, tails: bool = False) -> System:
-    """The integers of a service on a machine; of one of two machines (a prefix) those of its plan alone.
+    """Return the system of integers of a service on a machine.
 
-    **Arguments:** `tails`: whether percentiles are limited.
+    Where training and serving share a chip type (a prefix), it contains only the integers of the serving plan.
+
+    **Arguments:**
+
+    - `ranges`: bounds of the machine's variables.
+    - `tails`: whether percentiles are limited.
     """
     of, p, groups, kinds = ranges.of, ranges.prefix, ranges.template.plan.groups, ranges.kinds
     stacks = {group: kinds.get(group, ranges).template.cluster.groups[0].stack for group in groups}
@@ -274,13 +286,13 @@ def _serving_system(ranges: Ranges, tails: bool = False) -> System:
             coordinates.append(integer(g + "expert_slots", of(group + "expert_slots")))
             held = g + "ep", g + "expert_slots"
             relations += [at_least(held, float(experts)), at_most(held, _held(stacks[group], experts, g + "ep"))]
-            if float(groups[group].layout.two_batches):  # exchanges there are, and two halves
+            if float(groups[group].layout.two_batches):  # two half batches need exchanges of experts and two sequences
                 relations += [at_least((g + name,), 2.0) for name in ("ep", "batch")]
         if ranges.frees(group + "cache_split"):
             ranks = sorted({d for t in _tensor_degrees(ranges, group) for d in divisors(cache_copies(model, t))})
             coordinates.append(integer(g + "cache_split", of(group + "cache_split"), among=ranks))
             relations += plan_relations(sizes, "cache_split")
-    if not p:  # the domain, racks and chips of two machines are those of the one that trains
+    if not p:  # two machines share the domain and racks of the training machine
         own = kinds[""]
         domain = own.of("scale_up_domain")
         coordinates += [integer("groups", (1, max(1.0, domain[1])), near=2)]
@@ -290,7 +302,7 @@ def _serving_system(ranges: Ranges, tails: bool = False) -> System:
             coordinates += machine_integers(each)
             pieces += size_pieces(each) + (clock_pieces(each) if tails else ())
         coordinates += [piece_integer(each) for each in pieces]
-    for group in groups:  # the chips of two machines fill servers; racks are full where the machine is one's own
+    for group in groups:  # chips of two machines fill servers; racks are full only where the machine is separate
         chips = tuple(p + group + name for name in ("tp", "pp", "replicas"))
         own = kinds.get(group, ranges)
         relations += whole_racks(own, chips, racks=not p, shared=len(groups) > 1)
@@ -299,7 +311,7 @@ def _serving_system(ranges: Ranges, tails: bool = False) -> System:
 
 
 def _held(stack: Stack, experts: int, ep: str) -> Limit:
-    """Most experts that a group of ranks holds: each once, or as many copies as it takes to fill its slots."""
+    """Return the maximum number of experts in a group of ranks: each expert once, or with as many copies as fill the slots."""
     if not float(stack.redundant_experts):
         return float(experts)
     return AllowedRange((ep,), lambda x: x[ep] + (experts - 1.0))
@@ -312,11 +324,11 @@ _SERVING_WORDS = {
     "prefill_tp": "the same of the chips for prompts", **MACHINE_WORDS,
     "prefill_chips_per_rack": "the same of their racks and servers",
 }  # fmt: skip
-"""The same of a machine that serves."""
+"""Variable of a serving machine -> description of its unit, for texts about free variables."""
 
 
 def _serving_fixed(ranges: Ranges) -> list[str]:
-    """What a question about serving does not vary, in words."""
+    """Return descriptions of the settings that a serving question keeps fixed."""
     service, plan = ranges.template.workload, ranges.template.plan
     own = "prompts on chips of another kind" if len(ranges.kinds) > 1 else "prompts on chips of their own"
     words = [own if plan.disaggregated else "prompts beside answers", "whole heads a chip"]
@@ -343,7 +355,7 @@ def _machines(problem: Problem) -> list[_LatticeMachine]:
 
 
 def limits_percentiles(problem: Problem) -> bool:
-    """Whether a question asks for percentiles, which programmes know by their range in a box."""
+    """Return whether a question refers to percentiles, which node relaxations bound only by their range in the node."""
     return bool({problem.objective.name, *(budget.metric.name for budget in problem.budgets)} & set(PERCENTILES))
 
 
@@ -370,5 +382,5 @@ def _(workload: TrainServe, template: Design, variables: Mapping[str, Variable])
     ]
 
 
-if not TYPE_CHECKING:  # old public names
+if not TYPE_CHECKING:  # former public names
     __getattr__ = renamed.getter(__name__)

@@ -1,7 +1,7 @@
-"""The integers of a machine: what it is bought in, where it is bought in whole units, and what of it is counted in any case.
+"""Integer variables of a machine: chips per rack, NICs, links, memory stacks, dies and compute units.
 
-In parts: whole servers and full racks; NICs, lanes and stacks by number; domains of whole servers, each within one rack or over
-whole racks.
+Hardware can be restricted to whole units. A machine then has whole servers and full racks, and integer numbers of NICs and
+lanes. A scale-up domain has whole servers, and is either within one rack or spans whole racks.
 """
 
 from collections.abc import Sequence
@@ -11,30 +11,32 @@ from hwopt.integers.relations import Divides, Nested, ProductLimit, Relation
 from hwopt.integers.system import Integer, RangePiece, integer
 
 _PSEUDO_COST = 0.004
-"""What a bound is expected to gain where parts of a server are split (tried: 0.05 takes twice the programmes)."""
+"""Initial pseudo-cost of coordinates that are parts of a server (with 0.05, the search needs twice the node relaxations)."""
 
 _RACKS = 0.03
-"""The same of racks where the domain is free: optics between them are a third of some machines' cost, of which a box that holds a
-rack of a whole domain knows nothing. Within the kinds and degrees of gpt-oss-120b's best design 19.8 % were left after 12,488
-programmes with the other figure; with 0.1 it was proved by 5,964."""
+"""Initial pseudo-cost of the chips per rack where the domain size is free. Optics between racks are a third of some machines'
+cost. A node whose racks may contain a whole domain has no such cost in its relaxation. Test with categories and degrees of
+gpt-oss-120b's best design fixed: with `_PSEUDO_COST`, a gap of 19.8 % remained after 12,488 node relaxations; with 0.1, the
+proof took 5,964.
+"""
 
 _NICS = tuple(sorted({n * m for n in (1, 3) for m in (1, 2, 4, 8, 16, 32, 64)}))
-"""Ports of a server that fit its chips in pairs and fours: powers of two, and three times these."""
+"""NIC ports per server that pair up with its chips: powers of two, and three times these."""
 
 MACHINE_WORDS = {
     "scale_up_domain": "domains of whole groups", "chips_per_rack": "chips in a rack", "hbm_stacks": "HBM stacks", "dies": "dies",
     "enabled_fraction": "compute units left on",
     "scale_up_lanes": "lanes", "nics_per_server": "NICs a server",
 }  # fmt: skip
-"""What each variable of a machine counts, where it is free."""
+"""Variable of a machine -> description of its unit, for texts about free variables."""
 
 
 def machine_integers(ranges: Ranges) -> tuple[Integer, ...]:
-    """What a rack, a server and a package count."""
+    """Return the integer coordinates of a rack, a server and a package."""
     of, name_of = ranges.of, ranges.name
     package = tuple(
         integer(name_of(name), of(name), rounding=1, sloped=True) for name in ("hbm_stacks", "dies")
-    )  # memory and reticle still do
+    )  # rounded up, so that memory and reticle still suffice
     if _chooses_units(ranges):
         least, most = (share * _units(ranges) for share in of("enabled_fraction"))
         package += (integer(_ENABLED, (least, most), near=2, pseudo_cost=_PSEUDO_COST, sloped=True),)
@@ -55,7 +57,10 @@ def machine_integers(ranges: Ranges) -> tuple[Integer, ...]:
 
 
 def _rack_sizes(ranges: Ranges) -> list[int]:
-    """Chips of a rack: whole servers, and where the domain is given, whole domains or a part of one that its racks share out."""
+    """Return the possible numbers of chips per rack: multiples of a server.
+
+    With a fixed domain size, one must divide the other.
+    """
     (low, high), server = ranges.of("chips_per_rack"), server_chips(ranges)
     least, most = map(round, ranges.of("scale_up_domain"))
     sizes = [size for size in range(server, round(high) + 1, server) if size >= low]
@@ -65,12 +70,12 @@ def _rack_sizes(ranges: Ranges) -> list[int]:
 
 
 def server_chips(ranges: Ranges) -> int:
-    """Chips of one server."""
+    """Return the number of chips of one server."""
     return max(count_of(ranges.template.cluster.rack.server_chips), 1)
 
 
 def machine_relations(ranges: Ranges) -> list[Relation]:
-    """How domains, servers and racks hold each other, where the domain is `tp` times `groups`; and units left on as a share."""
+    """Return the relations of domain (`tp` times `groups` chips), server and rack, and of enabled compute units."""
     units: list[Relation] = []
     if _chooses_units(ranges):
         ends = ranges.of("enabled_fraction")
@@ -90,68 +95,73 @@ def machine_relations(ranges: Ranges) -> list[Relation]:
 
 
 _ENABLED = "enabled_units"
-"""Coordinate of the compute units of a die that are left on."""
+"""Coordinate: number of enabled compute units of a die."""
 
 
 def _chooses_units(ranges: Ranges) -> bool:
-    """Whether a question decides how many units of a drawn chip are spare."""
+    """Return whether the question optimizes the number of spare compute units of a parametric chip."""
     least, most = ranges.of("enabled_fraction")
     return least < most
 
 
 def _units(ranges: Ranges) -> int:
-    """Compute units of one die of a drawn chip, made."""
+    """Return the number of compute units on one die of a parametric chip, spare ones included."""
     assert ranges.template.project is not None
     return max(count_of(ranges.template.project.compute_units), 1)
 
 
 PIECES = 128
-"""Pieces in which the areas of a drawn chip are taken: how much silicon cools is no convex question, only within a small piece."""
+"""Number of segments of a parametric chip's areas. Cooling is not convex in the area, except within a small segment."""
 
 _SIZES = ("compute_area_m2", "sram_bytes")
 
 
 def size_pieces(ranges: Ranges) -> tuple[RangePiece, ...]:
-    """The areas that a question decides, in pieces of equal ratio."""
+    """Return the segments, of equal ratio, of the areas that the question optimizes."""
     free = [name for name in _SIZES if ranges.frees(name) and ranges.of(name)[0] < ranges.of(name)[1]]
     return tuple(_pieces(name, ranges.of(name), PIECES) for name in free)
 
 
 def _pieces(name: str, ends: tuple[float, float], count: int) -> RangePiece:
-    """A range in pieces of equal ratio."""
+    """Divide a range into segments of equal ratio."""
     low, high = ends
     return RangePiece(name, (*(low * (high / low) ** (i / count) for i in range(count)), high))
 
 
 CLOCK_PIECES = 256
-"""Pieces in which the clock is taken where percentiles are limited: a proof knows these by their ends alone."""
+"""Number of segments of the clock where percentiles are limited: a node bounds percentiles only by the ends of its ranges."""
 
 
 def clock_pieces(ranges: Ranges) -> tuple[RangePiece, ...]:
-    """The clock, where it is free, in pieces of equal ratio."""
+    """Return the segments, of equal ratio, of the clock, where it is free."""
     low, high = ranges.of("clock_ratio")
     free = ranges.frees("clock_ratio") and low < high
     return (_pieces(ranges.name("clock_ratio"), (low, high), CLOCK_PIECES),) if free else ()
 
 
 def piece_integer(piece: RangePiece) -> Integer:
-    """The coordinate of a size in pieces."""
+    """Return the integer coordinate that selects a segment of a continuous variable."""
     return Integer(piece.name, 1, len(piece.edges) - 1, pseudo_cost=_PSEUDO_COST)
 
 
 def whole_racks(
     ranges: Ranges, chips: Sequence[str], multiple: int = 1, racks: bool = True, shared: bool = False
 ) -> list[Relation]:
-    """Full racks of whole servers, where a machine is bought in parts.
+    """Return the relations for full racks of whole servers, where hardware is bought in whole units.
 
-    **Arguments:** `chips`: coordinates whose product, times `multiple`, they hold; `racks`: whether racks are full;
-    `shared`: whether other chips serve beside these, in racks of their own or in racks as large.
+    **Arguments:**
+
+    - `ranges`: bounds of the machine's variables.
+    - `chips`: coordinates whose product, times `multiple`, is the number of chips.
+    - `multiple`: constant factor of that product.
+    - `racks`: whether racks must be full.
+    - `shared`: whether another group of chips serves as well, in racks of its own or of the same size.
     """
     if not ranges.in_parts:
         return []
     sites = count_of(ranges.template.cluster.sites.count)
     servers = Divides((), tuple(chips), constant=server_chips(ranges), multiple=multiple)
-    if racks:  # of whole servers
+    if racks:  # a rack consists of whole servers, so that full racks suffice
         full = Divides((ranges.name("chips_per_rack"),), tuple(chips), sites, multiple, shared)
-        return [full, servers] if shared else [full]  # known of a group whose rack is not yet
+        return [full, servers] if shared else [full]  # the server relation is usable before the rack size is fixed
     return [servers]

@@ -1,4 +1,4 @@
-"""Metrics that can be an objective or a budget: the numbers that reports declare, by name."""
+"""Metrics that can be an objective or a budget: the numbers declared by reports, by name."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ METRICS: Mapping[str, Metric] = {
 
 
 def metric(name: str) -> Metric:
-    """A metric by name.
+    """Return a metric by name.
 
     **Raises:** `UserError` for an unknown name.
     """
@@ -39,14 +39,14 @@ def metric(name: str) -> Metric:
 
 
 def numbers(workload: Any) -> tuple[str, ...]:
-    """Names of the numbers of a workload's report."""
+    """Return the names of the numbers of a workload's report."""
     return tuple(outputs(report_type(workload)))
 
 
 def metric_of(name: str, workload: Any) -> Metric:
-    """A metric that a workload's report has.
+    """Return a metric of a workload's report by name.
 
-    **Raises:** `UserError` for an unknown name, and for a metric of another kind of work.
+    **Raises:** `UserError` for an unknown name, and for a metric of another type of workload.
     """
     chosen, known = metric(name), numbers(workload)
     if name not in known:

@@ -1,7 +1,7 @@
-"""The relations between the degrees of a parallel plan, each declared once, and the lattices that callers make of them.
+"""Relations between the degrees of a parallel plan, each declared once, and lattices built from them.
 
-Design questions, exhaustive searches, fleets, calibration and validation name the relations that they want. Where two of them
-differ, they name different relations; `notebooks/guide/decisions/plan-lattice.md` says why.
+Design questions, exhaustive searches, fleets, calibration and validation select the relations that they need by name. Where
+they differ, they select different relations; `notebooks/guide/decisions/plan-lattice.md` says why.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,29 +29,31 @@ from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import Transformer
 
 LEAST_CONTEXT_TOKENS = 1024
-"""Tokens of a sequence that context parallelism leaves a chip at least: below, its ring passes outlast their attention."""
+"""Minimum number of tokens per chip under context parallelism: below, its ring passes take longer than their attention."""
 
 
 def contexts(sequence: int) -> list[int]:
-    """Context parallel degrees: powers of two that leave a chip enough tokens, in two equal halves (causal balance)."""
+    """Return context-parallel degrees: powers of two with enough tokens per chip, in two equal halves (causal balance)."""
     powers = (2**i for i in range(1, 20))
     return [1, *(c for c in powers if sequence % (2 * c) == 0 and sequence >= c * LEAST_CONTEXT_TOKENS)]
 
 
 def contexts_of(run: TrainingRun) -> list[int]:
-    """Context parallel degrees of a run: 1 alone where operators are not only attention and what goes token by token."""
+    """Return the context-parallel degrees of a run: only 1 for models with other than attention and token-wise operators."""
     return contexts(count_of(run.sequence_length)) if isinstance(run.model, Transformer) else [1]
 
 
 MOST_COPIES = 2
-"""Chips that share a set of experts, over the experts (the search's own limit: beyond, whole sets again)."""
+"""Maximum size of an expert-parallel group over the number of experts. It is a limit of the search; larger groups repeat whole
+sets.
+"""
 
 
 def spread_degrees(experts: int, redundant: bool, chips: int | None = None) -> list[int]:
-    """Return expert parallel degrees: divisors of the experts.
+    """Return expert-parallel degrees: divisors of the number of experts.
 
-    Where ranks have slots for copies, divisors of the `chips` instead. Where these are not known, the divisors of the experts and
-    1, 3, 5 and 9 times powers of two.
+    Where ranks have slots for expert copies, return divisors of `chips` instead. If `chips` is not known, return divisors of
+    the experts and 1, 3, 5 and 9 times powers of two.
     """
     own, most = divisors(max(experts, 1)), MOST_COPIES * experts
     others = (odd * 2**k for odd in (1, 3, 5, 9) for k in range(most.bit_length()))
@@ -60,10 +62,17 @@ def spread_degrees(experts: int, redundant: bool, chips: int | None = None) -> l
 
 
 class Sizes(NamedTuple):
-    """The numbers that degrees must divide or stay below; ranges where a search chooses them too.
+    """Numbers that parallel degrees must divide or stay below; ranges where a search chooses them too.
 
-    **Arguments:** `degrees`: the coordinate of each degree; one that is missing is 1; `batch`: sequences of a step, or those that
-    all replicas of a service hold together; `chunks` that a pipeline has at most; `shared` heads of keys and values.
+    **Arguments:**
+
+    - `degrees`: name of each degree -> its coordinate; a missing degree is 1.
+    - `chips`, `domain`: ranges of the numbers of chips and of chips per scale-up domain.
+    - `batch`: range of the sequences of a step, or of those that all replicas of a service hold together.
+    - `chunks`: maximum number of pipeline chunks.
+    - `ramp`: batch ramp of the run.
+    - `experts`, `sites`, `sequence`: numbers of experts, sites, and tokens of a sequence.
+    - `shared`: number of key-value heads.
     """
 
     degrees: Mapping[str, str]
@@ -78,54 +87,54 @@ class Sizes(NamedTuple):
     shared: int = 1
 
     def of(self, *degrees: str) -> tuple[str, ...]:
-        """The coordinates of some degrees."""
+        """Return the coordinates of the given degrees."""
         return tuple(self.degrees[name] for name in degrees if name in self.degrees)
 
     def when(self, degree: str, then: Iterable[ProductLimit | Divides]) -> list[Relation]:
-        """Relations in force where a degree is 2 or more."""
+        """Return relations that apply only where a degree is 2 or more."""
         return [ConditionalRelation(self.degrees[degree], 2, each) for each in then]
 
 
 RELATIONS: Mapping[str, Callable[[Sizes], Sequence[Relation]]] = {
-    # Every chip has work.
+    # The degrees multiply to the number of chips, so that every chip has work.
     "chips": lambda x: [ProductLimit(x.of("tp", "cp", "pp", "dp"), (), *x.chips, name="chips", follows="dp")],
-    # Every replica has as many micro-batches.
+    # Every replica has the same number of micro-batches.
     "batch": lambda x: [
         ProductLimit(x.of("dp", "micro_batch", "micro_batches"), (), *x.batch,
                 name="global_batch_sequences", follows="micro_batches")
     ],
-    # Every stage of every replica holds as many sequences.
+    # Every stage of every replica holds the same number of sequences.
     "held": lambda x: [ProductLimit(x.of("dp", "pp", "batch"), (), *x.batch)],
-    # A domain holds whole tensor parallel groups.
+    # A domain contains whole tensor-parallel groups.
     "domain": lambda x: [ProductLimit(x.of("tp", "groups"), (), *x.domain, name="scale_up_domain", follows="groups")],
-    # No chunk is empty.
+    # Every pipeline chunk has a layer.
     "chunks": lambda x: [at_most(x.of("pp", "virtual_stages"), x.chunks)],
-    # One stage has nothing to interleave.
+    # Interleaving requires at least two stages.
     "interleaving": lambda x: x.when("virtual_stages", [at_least(x.of("pp"), 2.0)]),
-    # An interleaved schedule has whole rounds, as many micro-batches as stages, in every stage of a batch ramp.
+    # An interleaved schedule has whole rounds: micro-batches are a multiple of stages, at every batch size of a ramp.
     "rounds": lambda x: x.when("virtual_stages", [
         Divides(x.of("pp"), x.of("micro_batches"), each.denominator, each.numerator)
         for each in (*batch_quotients(x.ramp), Fraction(1))
     ]),
-    # Every batch of a ramp has whole micro-batches.
+    # Every batch size of a ramp has whole micro-batches.
     "ramp": lambda x: [
         Divides((), x.of("micro_batches"), each) for each in (whole_micro_batches(x.ramp),) if each > 1
     ],
-    # An expert is on one rank or divided like the rest.
+    # An expert is on one rank or split like the rest of the layer.
     "expert_tp": lambda x: [
         Divides(x.of("expert_tp"), x.of("tp")) if x.experts else equal(x.of("expert_tp"), x.of("tp"))
     ],
-    # Replicas of each site hold whole sets of experts.
+    # Replicas of each site contain whole sets of experts.
     "experts": lambda x: [Divides(x.of("ep", "expert_tp"), x.of("tp", "cp", "dp"), x.sites)],
-    # Each site has as many replicas.
+    # Each site has the same number of replicas.
     "sites": lambda x: [Divides((), x.of("dp"), x.sites)],
     # The tokens of a sequence are split evenly.
     "sequence": lambda x: [Divides(x.of("tp", "cp"), (), multiple=x.sequence)],
-    # A pipeline would reduce gradients after each micro-batch: ZeRO-1 at most.
+    # A pipeline would reduce gradients after each micro-batch, so that only ZeRO-1 is allowed.
     "zero": lambda x: x.when("pp", [at_most(x.of("zero"), 1.0)]),
-    # One rank has nothing to shard; experts may have replicas even where nothing else has.
+    # Sharding requires two ranks; experts may have replicas even where other weights have none.
     "zero_ranks": lambda x: [] if x.experts else x.when("zero", [at_least(x.of("dp", "cp"), 2.0)]),
-    # Ranks share the keys and values that all of them would hold: t, or t over the heads of keys and values.
+    # Ranks that would replicate keys and values share them: t ranks, or t over the number of key-value heads.
     "cache_split": lambda x: x.when("cache_split", [Divides(x.of("cache_split"), x.of("tp"), constant=x.shared)]),
 }  # fmt: skip
 """Relations by name, in the order in which a search propagates them."""
@@ -143,7 +152,7 @@ def training_sizes(run: TrainingRun, degrees: Mapping[str, str], sites: int, **k
 
 
 def serving_sizes(service: Service, stack: Stack, degrees: Mapping[str, str], **known: Any) -> Sizes:
-    """Return the numbers of a service on a software stack; one without pipelines has one stage."""
+    """Return the numbers of a service on a software stack; without pipeline support it has one stage."""
     model = service.model
     numbers = {
         "chunks": count_of(model.layers) + 2.0 if float(stack.pipelined) else 1.0,
@@ -154,11 +163,11 @@ def serving_sizes(service: Service, stack: Stack, degrees: Mapping[str, str], **
 
 
 TRAINING = ("chips", "batch", "chunks", "interleaving", "rounds", "ramp", "experts", "sites", "zero")
-"""What every plan that a search for training proposes satisfies."""
+"""Relations that every plan of a training search satisfies."""
 
 
 def ramp_words(ramp: BatchRamp | None) -> str:
-    """Return the condition that a ramp sets on micro-batches, to stand behind a name; nothing without one."""
+    """Return the condition of a batch ramp on micro-batches as a text to append to a name; empty without a ramp."""
     multiple = whole_micro_batches(ramp)
     return f" (micro-batches a multiple of {multiple})" if multiple > 1 else ""
 
@@ -178,6 +187,6 @@ def plan_lattice(values: Mapping[str, Sequence[int]], relations: Iterable[Relati
 
 
 def plan_points(values: Mapping[str, Sequence[int]], relations: Iterable[Relation]) -> list[dict[str, int]]:
-    """Return all points of a small lattice by coordinate, as `plan_lattice` declares it; the last coordinate runs fastest."""
+    """Return all points of a small lattice (`plan_lattice`), by coordinate; the last coordinate varies fastest."""
     rows = enumerate_points(plan_lattice(values, relations))
     return [dict(zip(rows, map(int, each), strict=True)) for each in zip(*rows.values(), strict=True)]

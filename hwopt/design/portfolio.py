@@ -1,10 +1,11 @@
-"""A machine for a list of workloads: questions that are answered in the same parts, each with a plan and chips of its own.
+"""A common machine for a list of workloads: each workload has its own plan and number of chips, all hardware parts are shared.
 
-**Which machine:** one chip, one rack, its NICs and clock, bought in the number that each workload needs: a cluster for each
-member, all of the same parts. That is what `train_and_serve` asks of two, and what lies between the sum of separate optima (parts
-of its own for each) and the best single machine (as many chips for all, one after the other): the second is one of these designs,
-the first leaves out that parts are the same. Members keep their deadlines and budgets; what they cost is added up, and so is what
-they use of budgets for all of them.
+The shared parts are one chip, one rack, its NICs and clock. Each member buys as many chips as it needs: a cluster of its own
+with the same parts. `train_and_serve` is this question for two workloads.
+
+The optimum lies between two extremes. The sum of separate optima (different parts for each) is a lower bound, because it
+ignores that parts are shared. The best single machine (the same number of chips for all, used in sequence) is one feasible
+design. Members keep their deadlines and budgets. Their costs are added, and so is their use of joint budgets.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ from hwopt.design.variables import Variable
 from hwopt.errors import UserError, suggest
 
 _OF_A_MEMBER = ("plan", "size", "lookup", "workload")
-"""Categories of variables that each member has for itself; all others are parts."""
+"""Categories of variables that each member has separately; all others are shared parts."""
 
 OF_ALL = "_of_all"
-"""End of the name of a budget that a member shares with the others."""
+"""Suffix of the name of a budget that all members share."""
 
 CONTINUOUS = ("clock_ratio",)
-"""Parts that are no number of pieces, and may be chosen for several members at once."""
+"""Shared parts that are not counts, but may be optimized for several members."""
 
 
 @dataclass(frozen=True)
 class Member:
-    """A question of a portfolio. **Arguments:** `weight`: how many units of its objective are bought, such as runs or tokens, and
-    what these are (`counted`).
+    """One question of a portfolio. **Arguments:** `weight`: number of units of its objective that are bought; `counted`: the
+    unit, such as runs or tokens.
     """
 
     name: str
@@ -45,9 +46,14 @@ class Member:
 
 @dataclass(frozen=True)
 class Portfolio:
-    """Minimise the weighted sum of its members' objectives over parts that are the same for all, and a plan of each.
+    """Minimize the weighted sum of the members' objectives over shared parts and separate plans.
 
-    **Arguments:** `budgets` on what all members use together: the last of each member's own, by `with_joint_budgets`.
+    **Arguments:**
+
+    - `name`, `question`: name of the portfolio, and the question in words.
+    - `unit`: unit of the sum.
+    - `members`: the questions.
+    - `budgets`: joint limits of all members. `with_joint_budgets` appends them to each member's own.
     """
 
     name: str
@@ -81,23 +87,26 @@ class Portfolio:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The references behind all members' numbers."""
+        """References of all members' numbers."""
         return tuple(dict.fromkeys(text for each in self.members for text in each.problem.sources))
 
     def over(self, change: Callable[[Problem], Problem]) -> Portfolio:
-        """The same list with another problem of each member."""
+        """Return the portfolio with a function applied to each member's problem."""
         return replace(self, members=tuple(replace(each, problem=change(each.problem)) for each in self.members))
 
     def narrowed(self, boxes: Mapping[str, tuple[float, float]]) -> Portfolio:
-        """The same with parts in boxes of one's own, SI.
+        """Return the portfolio with tighter bounds of some parts, SI.
 
-        **Raises:** `UserError` for what is no part, and as `Problem.narrowed`.
+        **Raises:** `UserError` for a variable that is not a shared part, and as in `Problem.narrowed`.
         """
         self._check(boxes)
         return self.over(lambda problem: problem.narrowed(boxes))
 
     def frozen(self, names: Iterable[str]) -> Portfolio:
-        """The same with parts as the chip is sold. **Raises:** `UserError` for what is neither a part nor a category of parts."""
+        """Return the portfolio with parts fixed at the values of the stock chip.
+
+        **Raises:** `UserError` for a name that is neither a shared part nor a category of them.
+        """
         names = tuple(names)
         self._check(names)
         return self.over(lambda problem: problem.frozen(names))
@@ -113,34 +122,34 @@ class Portfolio:
 
 
 def with_joint_budgets(problem: Problem, budgets: Iterable[Budget]) -> Problem:
-    """A member's question with budgets of all members behind its own: it may use no more than all of them."""
+    """Append joint budgets to a member's question: its own use must not exceed the total."""
     shared = tuple(replace(each, name=each.name + OF_ALL) for each in budgets)
     relaxation = None if problem.relaxation is None else with_joint_budgets(problem.relaxation, budgets)
     return replace(problem, budgets=(*problem.budgets, *shared), relaxation=relaxation)
 
 
 class PortfolioMembers(Protocol):
-    """A design question that may be a list of them."""
+    """A design question that may be a list of questions."""
 
     def portfolio(self) -> Portfolio | None:
-        """The list in mathematics; None where one of its members is asked alone."""
+        """Return the portfolio of the question; None where it is about one member alone."""
         ...
 
 
 def portfolio_of(objective: Any) -> Portfolio | None:
-    """The list that a question states; None for any other question."""
+    """Return the portfolio that a question states; None for any other question."""
     states = getattr(objective, "portfolio", None)
     found: Any = states() if callable(states) and not isinstance(objective, type) else None
     return found
 
 
 def parts_of(problem: Problem) -> dict[str, Variable]:
-    """Variables of a question that are parts of its machine, by name."""
+    """Return the variables of a question that are parts of its machine, by name."""
     return {each.name: each for each in problem.variables if each.category not in _OF_A_MEMBER}
 
 
 def _differ(one: Member, other: Member) -> str:
-    """In what two members' machines differ besides software, plans and number of chips; empty where in nothing."""
+    """Return the difference of two members' machines apart from software, plans and number of chips; empty for none."""
     box = lambda each: (each.lower, each.upper, each.integer)
     first, second = parts_of(one.problem), parts_of(other.problem)
     boxes = {name: box(each) for name, each in first.items()}, {name: box(each) for name, each in second.items()}
@@ -154,11 +163,11 @@ def _differ(one: Member, other: Member) -> str:
 
 
 def _hardware(problem: Problem) -> dict[str, Any]:
-    """What of a cluster is bought, by name: all but its chips by number, and its software, which decides where switches reduce."""
+    """Return a cluster's hardware by name, without the number of chips, software, and its choice of in-switch reduction."""
     decided = lambda c: (c.chips, c.network.reduction_factor)
     cluster = eqx.tree_at(decided, problem.template.cluster, (np.float64(1.0), np.ones(1)))
     return {name: value for name, value in vars(cluster).items() if name not in ("chips", "stack")}
 
 
-if not TYPE_CHECKING:  # old public names
+if not TYPE_CHECKING:  # former public names
     __getattr__ = renamed.getter(__name__)

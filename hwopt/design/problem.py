@@ -1,4 +1,4 @@
-"""One design question in mathematics: minimise a metric over a box of variables, under budgets."""
+"""Mathematical form of a design question: minimize a metric over bounded variables, subject to budgets."""
 
 from __future__ import annotations
 
@@ -25,24 +25,29 @@ from hwopt.types import Scalar
 from hwopt.units import pretty
 
 CLOCK = "clock"
-"""The chip sustains the clock that it asks for: throttling answers `estimate`, but as a design it would be a clock that buys
-nothing."""
+"""Name of the constraint that the chip sustains its requested clock. `estimate` models throttling, but a design should not pay
+for a clock that it cannot use.
+"""
 
 SILICON = ("reticle", "shoreline", "package")
-"""What bounds a drawn chip besides."""
+"""Further constraints of a parametric chip."""
 
 
 _BOUGHT = ("chip", "silicon", "network", "facility")
-"""Categories of variables that say what is bought."""
+"""Categories of variables that describe purchased hardware."""
 
 _NOTHING_USED = 1e-9
-"""Share of its budget that a metric of exactly 0 counts as, such as capital of a rented cluster: the logarithm is finite,
-and so far below the limit that no solver takes the budget for active. The number only keeps it finite."""
+"""Share of a budget that stands for a metric of exactly 0, such as the capital of a rented cluster. It keeps the logarithm
+finite, and is so far below the limit that no solver takes the budget for active.
+"""
 
 
 @dataclass(frozen=True)
 class Budget:
-    """An upper limit on a metric, in SI units. **Arguments:** `asked`: what was asked for, where this limit is tightened."""
+    """An upper limit on a metric, in SI units.
+
+    **Arguments:** `asked`: the requested limit, where `limit` is a tightened one; otherwise None.
+    """
 
     name: str
     metric: Metric
@@ -56,37 +61,41 @@ class Budget:
             )
 
     def relaxed_words(self, logarithm: float, percent: str) -> str:
-        """The budget and its limit relaxed by a logarithm."""
+        """Describe the relaxation of the limit by a factor given as a logarithm."""
         limit = self.limit if self.asked is None else self.asked
         to = pretty(limit * math.exp(logarithm), self.metric.unit, 5)
         return f"{self.name} from {pretty(limit, self.metric.unit)} to {to} ({percent})"
 
 
 class LogValues(NamedTuple):
-    """Objective and constraints in log space: scale-free, so multipliers are elasticities."""
+    """Objective and constraints in log space. They are scale-free, so that multipliers are elasticities."""
 
     objective: Scalar  # log F
-    constraints: Float[Array, " constraint"]  # log(used / limit) <= 0: as `Problem.constraints` names them
+    constraints: Float[Array, " constraint"]  # log(used / limit) <= 0, in the order of `Problem.constraints`
 
 
 @dataclass(frozen=True)
 class ProblemForm:
-    """The structure of a question: where variables go, what is minimised, what is limited.
+    """Structure of a question: its variables, objective and budgets without numbers.
 
-    Questions of one form differ in numbers only, so they share one trace and one compiled solver.
+    Questions of one form share one trace and one compiled solver.
     """
 
-    places: tuple[tuple[str, VariableLens, bool], ...]  # name, where it stands, integers only
+    places: tuple[tuple[str, VariableLens, bool], ...]  # name, position in the design, whether integer
     objective: Metric
     budgets: tuple[tuple[str, Metric], ...]  # by name
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Minimise `objective` over `variables`, subject to `budgets` and the plan's own constraints.
+    """Minimize `objective` over `variables`, subject to `budgets` and the plan's own constraints.
 
-    **Arguments:** `template`: what the variables are put into; `provenance`: where the template's numbers come from;
-    `relaxation`: the same question over continuous hardware, where this one buys whole units.
+    **Arguments:**
+
+    - `name`, `question`: name of the problem, and the question in words.
+    - `template`: design that the variables are inserted into.
+    - `provenance`: sources of the template's numbers.
+    - `relaxation`: the question over continuous hardware, where this one buys whole units.
     """
 
     name: str
@@ -113,14 +122,14 @@ class Problem:
                 )
 
     def problem(self) -> Problem:
-        """Itself: a problem is a question too."""
+        """Return the problem itself, so that a problem can be used as a question."""
         return self
 
     @property
     def continuous(self) -> Problem:
-        """The question over continuous hardware: the one that elasticities and sweeps refer to.
+        """The question over continuous hardware, to which elasticities and sweeps refer.
 
-        **Raises:** `UserError` for two kinds of chips, which are asked as they are sold.
+        **Raises:** `UserError` for two chip types, which exist only as sold.
         """
         if len(self.template.cluster.groups) > 1:
             raise UserError(
@@ -130,11 +139,11 @@ class Problem:
         return self.relaxation or self
 
     def narrowed(self, boxes: Mapping[str, tuple[float, float]]) -> Problem:
-        """The same question with variables in boxes of one's own, inside those it has.
+        """Return the question with tighter bounds of some variables.
 
-        **Arguments:** `boxes`: (lower, upper) in SI units by name of a variable.
+        **Arguments:** `boxes`: (lower, upper) in SI units, by name of the variable.
 
-        **Raises:** `UserError` for an unknown name, an empty box, or one that reaches beyond the question's.
+        **Raises:** `UserError` for an unknown name, for empty bounds, and for bounds beyond the question's own.
         """
         known = {each.name: each for each in self.variables}
         for name, (low, high) in boxes.items():
@@ -154,7 +163,7 @@ class Problem:
         return replace(self, variables=tuple(known.values()), relaxation=relaxation)
 
     def _within(self, boxes: Mapping[str, tuple[float, float]]) -> Problem:
-        """The relaxation of a question in these boxes: what it holds fixed gives way to a box beside that."""
+        """Return the relaxation for these bounds. A fixed variable outside its new bounds becomes free within them."""
         variables = []
         for each in self.variables:
             low, high = boxes.get(each.name, (each.lower, each.upper))
@@ -167,9 +176,9 @@ class Problem:
         return frozenset(each.name for each in self.variables)
 
     def _refuse_kept(self, name: str) -> None:
-        """A variable of continuous hardware that this question buys in parts, or keeps as sold.
+        """Raise an error for a variable of continuous hardware that this question buys in whole units, or keeps as sold.
 
-        **Raises:** `UserError` that says what frees it.
+        **Raises:** `UserError` that says how to make it free.
         """
         if self.relaxation is not None and name in self.relaxation._names:
             raise UserError(
@@ -185,14 +194,14 @@ class Problem:
         return {each.name: float(each.place.get(self.template)) for each in bought}
 
     def frozen(self, names: Iterable[str]) -> Problem:
-        """The same question with variables kept at what its machine has now ("the chip is taped out").
+        """Return the question with variables fixed at the values of its machine ("the chip is taped out").
 
-        What the machine has is kept also where it lies outside the question's box: a torus of 8,960 chips is what is sold.
-        A frozen clock is the most that the chip runs at: one that its cooling or power cap slows runs slower.
+        A value may be outside the question's bounds, such as a torus of 8,960 chips that is actually sold. A fixed clock is an
+        upper limit: a chip limited by cooling or a power cap runs slower.
 
-        **Arguments:** `names` of variables, or of their categories (size, chip, silicon, network, facility, plan, workload).
+        **Arguments:** `names`: variables or their categories (size, chip, silicon, network, facility, plan, workload).
 
-        **Raises:** `UserError` for a name that is neither, or a value that is not positive and finite.
+        **Raises:** `UserError` for a name that is neither, and for a value that is not positive and finite.
         """
         categories = {each.category for each in self.variables} - {"lookup"}
         kept: dict[str, Variable] = {}
@@ -217,18 +226,20 @@ class Problem:
         return replace(self, variables=variables, relaxation=relaxation)
 
     def kept_at(self, values: Mapping[str, float]) -> Problem:
-        """The same question with variables at given values, inside its boxes or not. **Arguments:** `values`, SI, by name."""
+        """Return the question with variables fixed at given values, even outside their bounds. **Arguments:** `values`: SI, by
+        name.
+        """
         kept = {name: (value, value) for name, value in values.items()}
         variables = tuple(each.bounded(*kept.get(each.name, (None, None))) for each in self.variables)
         relaxation = None if self.relaxation is None else self.relaxation.kept_at(values)
         return replace(self, variables=variables, relaxation=relaxation)
 
     def _knows(self, name: str) -> bool:
-        """Whether it is a variable or a category of them."""
+        """Return whether a name is a variable or a category of variables."""
         return any(name in (each.name, each.category) for each in self.variables)
 
     def relaxed(self, factors: Iterable[float]) -> Problem:
-        """The same question with the limit of each budget times a factor."""
+        """Return the question with the limit of each budget multiplied by a factor."""
         factors = tuple(factors)
         relaxation = None if self.relaxation is None else self.relaxation.relaxed(factors)
         pairs = zip(self.budgets, factors, strict=True)
@@ -236,15 +247,15 @@ class Problem:
         return replace(self, budgets=budgets, relaxation=relaxation)
 
     def tightened(self, factors: Iterable[float]) -> Problem:
-        """The same question with the limit of each budget times a factor, which words about it leave out."""
+        """Return the question with the limit of each budget multiplied by a factor. Texts still show the original limits."""
         tight = self.relaxed(factors)
         pairs = zip(tight.budgets, self.budgets, strict=True)
         return replace(tight, budgets=tuple(replace(each, asked=before.limit) for each, before in pairs))
 
     def with_numbers(self, factors: Mapping[tuple[int, int], float]) -> Problem:
-        """The same question with numbers of its template times factors, over hardware as it is bought here.
+        """Return the question with numbers of its template multiplied by factors, without its continuous relaxation.
 
-        **Arguments:** `factors` by place: which leaf of the template, and which element of it.
+        **Arguments:** `factors`: by position (leaf of the template, element of the leaf).
         """
         leaves, tree = jax.tree.flatten(self.template)
         leaves = [np.array(leaf, np.float64) for leaf in leaves]
@@ -254,7 +265,7 @@ class Problem:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The references behind the template's numbers."""
+        """References of the template's numbers."""
         return self.provenance.sources
 
     @property
@@ -274,7 +285,7 @@ class Problem:
 
     @property
     def form(self) -> ProblemForm:
-        """The question without its numbers."""
+        """Structure of the question without its numbers."""
         return ProblemForm(
             places=tuple((each.name, each.place, each.integer) for each in self.variables),
             objective=self.objective,
@@ -283,13 +294,13 @@ class Problem:
 
     @property
     def constraints(self) -> tuple[str, ...]:
-        """Names of what bounds a design: budgets, all that makes a report infeasible, the clock, a drawn chip's die."""
+        """Names of all constraints: budgets, feasibility conditions of the report, the clock, and dies of a parametric chip."""
         silicon = SILICON if self.template.project is not None else ()
         return (*(each.name for each in self.budgets), *margin_names(self.template.workload), CLOCK, *silicon)
 
 
 def set_variables(form: ProblemForm, template: Design, values: Iterable[Scalar]) -> Design:
-    """One point of the design space, values in the order of the form's places."""
+    """Return a design with values of its variables, in the order of the form's places."""
     design = template
     for (_, place_, _), value in zip(form.places, values, strict=True):
         design = place_.put(design, value)
@@ -299,9 +310,9 @@ def set_variables(form: ProblemForm, template: Design, values: Iterable[Scalar])
 def design_at(
     form: ProblemForm, template: Design, log_values: Float[Array, " variable"], rounded: bool = False
 ) -> Design:
-    """One point of the design space, given in logarithms.
+    """Return a design for values in log space.
 
-    **Arguments:** `rounded` rounds integers, which `exp(log(n))` misses by the last bit.
+    **Arguments:** `rounded`: round integers, because `exp(log(n))` is not exact.
     """
     values = zip(form.places, jnp.exp(log_values), strict=True)
     return set_variables(
@@ -310,7 +321,7 @@ def design_at(
 
 
 def values(form: ProblemForm, design: Design, report: Any, limits: Any) -> LogValues:
-    """Objective and constraints of a design and its report; `limits` of the budgets, SI."""
+    """Return log objective and log constraints of a design and its report. **Arguments:** `limits` of the budgets, SI."""
     used = [each.value(report) for _, each in form.budgets]
     budgets = [_log_share(value / limit) for value, limit in zip(used, limits, strict=True)]
     own = [-margin for margin in own_margins(design, report).values()]
@@ -318,7 +329,7 @@ def values(form: ProblemForm, design: Design, report: Any, limits: Any) -> LogVa
 
 
 def own_margins(design: Design, report: Any) -> dict[str, Scalar]:
-    """Signed logarithmic margins of `Problem.constraints` but the budgets, by name."""
+    """Return signed logarithmic margins of all constraints except budgets, by name."""
     margins = report.margins_by_name() | {CLOCK: report.clock_margin}
     if design.project is not None:
         silicon = chip_margins(design.project)
@@ -327,12 +338,12 @@ def own_margins(design: Design, report: Any) -> dict[str, Scalar]:
 
 
 def _log_share(share: Scalar) -> Scalar:
-    """Logarithm of the share of a budget that is used: exact above 0; at 0 that of `_NOTHING_USED`, without a gradient.
+    """Return the logarithm of the used share of a budget: exact above 0; that of `_NOTHING_USED`, without a gradient, at 0.
 
-    Not a number stays not a number.
+    NaN stays NaN.
     """
     nothing = share == 0.0
-    some = jnp.log(pick(nothing, jnp.ones_like(share), share))  # the branch not taken has a finite slope too
+    some = jnp.log(pick(nothing, jnp.ones_like(share), share))  # the unused branch needs a finite gradient as well
     return pick(nothing, jnp.full_like(share, math.log(_NOTHING_USED)), some)
 
 
@@ -343,22 +354,27 @@ def evaluate(
     limits: Array,
     temperature: Scalar | None,
 ) -> LogValues:
-    """Objective and constraints of one point.
+    """Evaluate log objective and log constraints at one point.
 
-    **Arguments:** `template` and `limits` (of the budgets, SI) as arrays, so that other chips, sites and budgets are new
-    numbers and not a new trace.
+    **Arguments:**
+
+    - `form`: structure of the question.
+    - `template`, `limits`: template and limits of the budgets (SI) as arrays, so that other chips, sites and budgets need no
+      new trace.
+    - `log_values`: logarithms of the variables.
+    - `temperature`: temperature of smooth maxima; None for hard ones.
     """
     design = design_at(form, template, log_values)
     return values(form, design, estimate(*design.inputs, temperature=temperature), limits)
 
 
 class Objective(Protocol):
-    """A design question: a plain dataclass of budgets and choices that can state itself as a `Problem`."""
+    """A design question: a dataclass of budgets and choices that can be stated as a `Problem`."""
 
     def problem(self) -> Problem:
-        """The question in mathematics."""
+        """Return the question in mathematical form."""
         ...
 
 
-if not TYPE_CHECKING:  # old public names
+if not TYPE_CHECKING:  # former public names
     __getattr__ = renamed.getter(__name__)

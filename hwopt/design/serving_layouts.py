@@ -1,4 +1,4 @@
-"""Layouts that plans which serve may have beyond the plain ones, as switches of the software."""
+"""Optional layouts of serving plans, as switches of the software stack."""
 
 from collections.abc import Collection
 from functools import reduce
@@ -10,11 +10,11 @@ from hwopt.errors import UserError, suggest
 from hwopt.hardware.cluster import Cluster
 
 LAYOUTS = ("redundant_experts", "two_batches", "cache_split")
-"""Switches of a stack that open them to the search."""
+"""Names of the switches that allow the search to use a layout."""
 
 
 def with_layouts(cluster: Cluster, names: Collection[str]) -> Cluster:
-    """A cluster whose software has these layouts and no others. **Raises:** `UserError` for an unknown name."""
+    """Return a cluster whose software supports exactly these layouts. **Raises:** `UserError` for an unknown name."""
     for name in names:
         if name not in LAYOUTS:
             raise UserError(f"'{name}' is no layout of plans that serve: {suggest(name, LAYOUTS)}")

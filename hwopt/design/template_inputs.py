@@ -1,4 +1,4 @@
-"""The numbers a question stands on, by name: every positive element of its template that no variable overwrites."""
+"""Inputs of a question by name: all positive numbers of its template that no design variable overwrites."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -16,13 +16,13 @@ from hwopt.quantity import Quantity, quantities
 
 @dataclass(frozen=True)
 class Input:
-    """One number of a question."""
+    """One numeric input of a question."""
 
-    name: str  # as its place in the inputs: cluster.network.efficiency[scale_up]
+    name: str  # path in the inputs, such as cluster.network.efficiency[scale_up]
     value: float  # SI
     quantity: Quantity
-    leaf: int  # of the flattened inputs
-    element: int  # of the leaf
+    leaf: int  # index into the flattened inputs
+    element: int  # index within the leaf
 
     @property
     def unit(self) -> str:
@@ -31,32 +31,32 @@ class Input:
 
     @property
     def place(self) -> tuple[int, int]:
-        """Which leaf of the inputs, and which element of it."""
+        """Position of the input: leaf of the flattened inputs, and element of the leaf."""
         return self.leaf, self.element
 
     @property
     def is_temperature(self) -> bool:
-        """Whether it is an absolute temperature, not a difference of two."""
+        """Return whether it is an absolute temperature rather than a temperature difference."""
         return self.unit == "K" and self.value > 200.0
 
     @property
     def is_asked(self) -> bool:
-        """Whether it says what is asked for, not what is assumed: the model, its tokens, its formats."""
+        """Return whether it describes the task (model, tokens, formats) rather than an assumption."""
         return self.name.startswith("workload.") and not self.module.endswith((".law", ".stack"))
 
     @property
     def module(self) -> str:
-        """The module that holds it: cluster.network."""
+        """Path of the module that contains the input, such as cluster.network."""
         return self.name.rsplit(".", 1)[0]
 
     @property
     def label(self) -> str:
-        """Which element of a list it is: scale_up; empty for a number by itself."""
+        """Label of the element of an array, such as scale_up; empty for a scalar."""
         return self.name.rstrip("]").partition("[")[2]
 
 
 def inputs_of(tree: Any) -> list[Input]:
-    """Every positive number of a tree of the model's modules that varies: of a template, of a design."""
+    """Return all positive, variable numbers of a tree of model modules, such as a template or a design."""
     inputs = []
     for number, (name, quantity, value) in enumerate(_numbers(tree, "")):
         if not quantity.varies:
@@ -72,8 +72,8 @@ def inputs_of(tree: Any) -> list[Input]:
 
 
 def _numbers(tree: Any, name: str) -> Iterator[tuple[str, Quantity, Any]]:
-    """Leaves of modules within modules, in the order in which JAX has them."""
-    if tree is None or isinstance(tree, str | bool):  # words say no number
+    """Yield the leaves of nested modules, in the order in which JAX flattens them."""
+    if tree is None or isinstance(tree, str | bool):  # settings in text have no numbers
         return
     parts = tree._fields if hasattr(tree, "_fields") else [each.name for each in dataclasses.fields(tree)]
     declared = quantities(type(tree)) if dataclasses.is_dataclass(tree) else {}
@@ -86,7 +86,7 @@ def _numbers(tree: Any, name: str) -> Iterator[tuple[str, Quantity, Any]]:
 
 
 def overwritten(problem: Problem) -> set[tuple[int, int]]:
-    """Elements of a template that its variables set, or that follow from what they set."""
+    """Return the elements of a template that its variables set directly, or that are derived from them."""
     with jax.enable_x64(True):
         marked = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), problem.template)
         for each in problem.variables:
@@ -96,6 +96,6 @@ def overwritten(problem: Problem) -> set[tuple[int, int]]:
 
 
 def template_inputs(problem: Problem) -> list[Input]:
-    """Inputs of a question: of its template, without what its variables set."""
+    """Return the inputs of a question: the numbers of its template that no variable overwrites."""
     taken = overwritten(problem)
     return [each for each in inputs_of(problem.template) if each.place not in taken]

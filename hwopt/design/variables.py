@@ -1,4 +1,4 @@
-"""What may change: design variables, their places in the inputs of the model, and their boxes."""
+"""Design variables, their positions in the model's inputs, and their bounds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from hwopt.workload.training import TrainingRun
 
 @dataclass(frozen=True)
 class VariableLens:
-    """Where a variable stands in a design: how it is read, and how it is set; `unit` in SI."""
+    """Accessor of a variable in a design: how it is read and set; `unit` in SI."""
 
     get: Callable[[Design], Scalar]
     put: Callable[[Design, Scalar], Design]
@@ -38,13 +38,21 @@ class VariableLens:
 
 @dataclass(frozen=True)
 class Variable:
-    """One positive design variable, optimised in log space inside a box.
+    """One positive design variable, optimized in log space within bounds.
 
-    **Arguments:** `name` with its unit; `lower`, `upper` in SI; `place` in a `Design`; `category` groups variables for
-    freezing; `integer` if only multiples of `step` can be built; `box_meaning` says why the box ends where it does; `counted`:
-    what it counts, where that is not the unit of its place; `least_frozen`: a frozen value is the most that the variable may
-    be, and this the least: a chip that throttles runs below the clock it is sold with. None: a frozen value is kept; `words`: what
-    the values 1, 2, 3 ... stand for, where they count kinds.
+    **Arguments:**
+
+    - `name`: name with its unit.
+    - `lower`, `upper`: bounds, SI.
+    - `place`: accessor in a `Design`.
+    - `category`: group of variables for freezing.
+    - `integer`: whether only multiples of `step` can be built.
+    - `box_meaning`: reason for the bounds.
+    - `step`: step of an integer variable.
+    - `counted`: unit of the count, where it differs from the unit of its place.
+    - `least_frozen`: lower bound of a frozen variable, whose value is then the upper bound. A throttling chip runs below its
+      nominal clock. None: a frozen variable is fixed.
+    - `words`: labels of the values 1, 2, 3 ... of a categorical variable.
     """
 
     name: str
@@ -61,13 +69,13 @@ class Variable:
 
     @property
     def unit(self) -> str:
-        """In which its values are, SI; empty for ratios and counts."""
+        """SI unit of its values; empty for ratios and counts."""
         return self.counted or self.place.unit
 
     def bounded(self, lower: float | None = None, upper: float | None = None) -> Variable:
-        """The same variable in another box.
+        """Return the variable with other bounds.
 
-        **Raises:** `UserError` where the box is empty or not positive.
+        **Raises:** `UserError` for bounds that are empty or not positive.
         """
         box = replace(self, lower=self.lower if lower is None else lower, upper=self.upper if upper is None else upper)
         if not 0 < box.lower <= box.upper < float("inf"):
@@ -79,7 +87,7 @@ class Variable:
 
 
 def _field(kind: type, holder: Callable[[Any], Any], name: str) -> VariableLens:
-    """A field of a module of the design."""
+    """Return the accessor of a field of one of the design's modules."""
     where = lambda d: getattr(holder(d), name)
     return VariableLens(where, lambda d, value: eqx.tree_at(where, d, jnp.asarray(value)), quantities(kind)[name].unit)
 
@@ -89,14 +97,14 @@ _of_chip = partial(_field, Chip, lambda d: d.cluster.chip)
 _of_pool = partial(_field, MemoryPool, lambda d: d.cluster.pool)
 _of_storage = partial(_field, Storage, lambda d: d.cluster.storage)
 _of_run = partial(_field, TrainingRun, lambda d: d.workload)
-_of_plan = partial(_field, Plan, lambda d: d.plan.groups[""])  # of two the one that generates answers
+_of_plan = partial(_field, Plan, lambda d: d.plan.groups[""])  # with two groups, the decode plan
 _of_prefill = partial(_field, Plan, lambda d: d.plan.prefill)
 _of_layout = partial(_field, ServingLayout, lambda d: d.plan.groups[""].layout)
 _of_prefill_layout = partial(_field, ServingLayout, lambda d: d.plan.prefill.layout)
 
 
 def _recomputation() -> VariableLens:
-    """What is computed again in the backward pass, as a count: 1 nothing, 2 the attention core, 3 whole layers."""
+    """Return the accessor of recomputation as a category: 1 none, 2 the attention core, 3 whole layers."""
     where = lambda d: tuple(getattr(d.plan.groups[""], name) for name in ("recompute_attention", "recompute_full"))
 
     def get(design: Design) -> Scalar:
@@ -111,7 +119,7 @@ def _recomputation() -> VariableLens:
 
 
 def _sharding() -> VariableLens:
-    """The ZeRO stage: 1 shards optimizer states over replicas, 2 gradients too, 3 weights too."""
+    """Return the accessor of the ZeRO stage: 1 shards optimizer states over replicas, 2 also gradients, 3 also weights."""
     where = lambda d: tuple(getattr(d.plan.groups[""], name) for name in ("gradients_sharded", "weights_sharded"))
     put = lambda d, value: eqx.tree_at(where, d, tuple(jnp.where(value > least, 1.0, 0.0) for least in (1.5, 2.5)))
 
@@ -123,7 +131,7 @@ def _sharding() -> VariableLens:
 
 
 def _tier(of: str) -> VariableLens:
-    """Where a part of a run waits: 1 the chip's own memory, 2 the pool beyond it."""
+    """Return the accessor of a memory tier: 1 the chip's own memory, 2 the memory pool."""
     where = lambda d: getattr(d.plan.groups[""], f"{of}_offloaded")
     return VariableLens(
         lambda d: 1.0 + where(d), lambda d, value: eqx.tree_at(where, d, jnp.where(value > 1.5, 1.0, 0.0))
@@ -140,8 +148,9 @@ _OF_WIDTH = ("hidden", "ffn", "heads", "query_rank", "kv_rank", "expert_ffn")
 
 
 def _set_hidden(design: Design, value: Scalar) -> Design:
-    """Sets the width; what grows with it keeps its proportion: heads of the same size, feed-forward, experts, ranks; keys and
-    values where every head has its own.
+    """Set a model's width. Head size is kept; feed-forward, experts and ranks scale with the width.
+
+    Key-value heads scale as well where every head has its own.
     """
     model = design.workload.model
     ratio = value / model.hidden
@@ -152,14 +161,14 @@ def _set_hidden(design: Design, value: Scalar) -> Design:
 
 
 def _set_layers(design: Design, value: Scalar) -> Design:
-    """Sets the depth; MoE layers keep their share."""
+    """Set a model's depth; the share of MoE layers is kept."""
     where = lambda d: (d.workload.model.layers, d.workload.model.moe_layers)
     layers, moe = where(design)
     return eqx.tree_at(where, design, (jnp.asarray(value), moe * value / layers))
 
 
 def _stacks() -> VariableLens:
-    """Stacks of memory: of a drawn chip its own; of one that is sold stacks as it has them, with their bytes and their rate."""
+    """Return the accessor of memory stacks. A stock chip scales capacity and bandwidth in proportion to its stacks."""
     drawn = _of_project("hbm_stacks")
     where = lambda d: (
         d.cluster.chip.hbm_stacks,
@@ -178,21 +187,24 @@ def _stacks() -> VariableLens:
 
 
 def _lanes() -> VariableLens:
-    """Lanes of a chip's links in its domain; their rate is the link's."""
+    """Return the accessor of a chip's scale-up lanes; their rate is that of the link."""
     each = lambda d: d.cluster.network.lane_bytes_per_s[0]
     rate = _bandwidth("scale_up_bandwidth_bytes_per_s", 0)
     return VariableLens(lambda d: rate.get(d) / each(d), lambda d, value: rate.put(d, value * each(d)))
 
 
 def _nics() -> VariableLens:
-    """Ports of NICs of a server, which its chips share."""
+    """Return the accessor of the NIC ports of a server, which its chips share."""
     each = lambda d: d.cluster.network.lane_bytes_per_s[1] / d.cluster.rack.server_chips
     rate = _bandwidth("scale_out_bandwidth_bytes_per_s", 1)
     return VariableLens(lambda d: rate.get(d) / each(d), lambda d, value: rate.put(d, value * each(d)))
 
 
 def _bandwidth(name: str, tier: int) -> VariableLens:
-    """A tier's bandwidth: of a drawn chip its own, else the network's; tiers beyond the second keep their share of it."""
+    """Return the accessor of a network tier's bandwidth; tiers beyond the second scale with it.
+
+    A parametric chip has its own bandwidth; otherwise it is that of the network.
+    """
     where = lambda d: d.cluster.network.bandwidth_bytes_per_s
     drawn = _of_project(name)
 
@@ -202,7 +214,7 @@ def _bandwidth(name: str, tier: int) -> VariableLens:
         old = jnp.asarray(where(design))
         if tier != 0:
             return eqx.tree_at(where, design, old.at[1:].multiply(value / old[1]))
-        chip = design.cluster.chip  # its SerDes draw what their links are
+        chip = design.cluster.chip  # the power of its SerDes follows the link bandwidth
         standby = (
             chip.standby_power_w - chip.scale_up_idle_j_per_byte * old[0]
         ) + chip.scale_up_idle_j_per_byte * value
@@ -280,20 +292,20 @@ KNOWN: Mapping[str, Variable] = {
                  integer=True, step=2048.0, box_meaning="width of a 1 B model to four times that of Llama-3.1-405B"),
         Variable("layers", 8.0, 256.0, VariableLens(lambda d: d.workload.model.layers, _set_layers), "workload",
                  integer=True, box_meaning="half of a small model to twice Llama-3.1-405B"),
-        # Look-ups of layers, stages and degrees; as they stand here in the relaxed model.
+        # Derived from layers, stages and degrees; the relaxed model uses these constants.
         Variable("fullest_stage", 1.0, 1.0, _of_plan("fullest_stage"), "lookup"),
         Variable("last_stage", 1.0, 1.0, _of_plan("last_stage"), "lookup"),
         Variable("prefill_fullest_stage", 1.0, 1.0, _of_prefill("fullest_stage"), "lookup"),
         Variable("prefill_last_stage", 1.0, 1.0, _of_prefill("last_stage"), "lookup"),
     )
 }  # fmt: skip
-"""Design variables by name, with the widest boxes that hardware on sale or announced spans."""
+"""Design variables by name, with bounds that cover hardware on sale or announced."""
 
 
 def variable(name: str, lower: float | None = None, upper: float | None = None) -> Variable:
-    """A known variable, perhaps in a box of one's own.
+    """Return a known variable, optionally with other bounds.
 
-    **Raises:** `UserError` for an unknown name or an empty box.
+    **Raises:** `UserError` for an unknown name, and for empty bounds.
     """
     if name not in KNOWN:
         raise UserError(f"unknown design variable '{name}': {suggest(name, KNOWN)}")
@@ -301,16 +313,19 @@ def variable(name: str, lower: float | None = None, upper: float | None = None) 
 
 
 def count_of(value: Any) -> int:
-    """A concrete count as an integer."""
+    """Return a concrete count as an integer."""
     return round(float(np.asarray(value)))
 
 
 @dataclass(frozen=True)
 class Ranges:
-    """Boxes of a machine's variables.
+    """Bounds of a machine's variables.
 
-    **Arguments:** `variables` of the question by name; `template` of the machine; `prefix` of its variables' names, where the
-    question has two machines.
+    **Arguments:**
+
+    - `variables`: variables of the question, by name.
+    - `template`: template of the machine.
+    - `prefix`: prefix of its variables' names, where the question has two machines.
     """
 
     variables: Mapping[str, Variable]
@@ -318,42 +333,42 @@ class Ranges:
     prefix: str = ""
 
     def name(self, name: str) -> str:
-        """A variable of the machine, as the question names it."""
+        """Return the name of a machine's variable in the question."""
         return self.prefix + name
 
     def frees(self, name: str) -> bool:
-        """Whether a variable is the question's to choose."""
+        """Return whether the question optimizes a variable."""
         return self.name(name) in self.variables
 
     @property
     def kinds(self) -> dict[str, Ranges]:
-        """Those of the machine of each kind of chips, by what stands before its variables; of one kind itself."""
+        """The ranges of each chip type's machine, by the prefix of its variables; with one type, only this one."""
         parts = kinds_of_chips(self.template)
         return {group: replace(self, template=part, prefix=self.prefix + group) for group, part in parts.items()}
 
     @property
     def in_parts(self) -> bool:
-        """Whether the machine is bought in whole units: servers, racks, NICs."""
+        """Whether hardware is bought in whole units: servers, racks, NICs."""
         return self.name("nics_per_server") in self.variables
 
     def of(self, name: str) -> tuple[float, float]:
-        """The box of a variable; a point where the question does not free it."""
+        """Return the bounds of a variable; equal ones where the question keeps it fixed."""
         if self.frees(name):
             box = self.variables[self.name(name)]
             return box.lower, box.upper
         if KNOWN[name].category == "silicon" and self.template.project is None:
-            return 1.0, 1.0  # of a chip as it is sold: one of it
+            return 1.0, 1.0  # a stock chip: exactly one
         value = float(np.asarray(KNOWN[name].place.get(self.template)))
         return value, value
 
 
 SERVE = "serve_"
-"""What stands before a plan's variable of the serving machine, where two share a chip."""
+"""Prefix of the serving machine's plan variables, where training and serving share a chip type."""
 
 
 @cache
 def of_training(variable: Variable) -> Variable:
-    """A variable of the training machine of two."""
+    """Return a variable of the training machine, for questions about training and serving."""
 
     def whole(design: Design, own: Design) -> Design:
         design = design._replace(cluster=own.cluster, project=own.project)
@@ -364,14 +379,14 @@ def of_training(variable: Variable) -> Variable:
 
 @cache
 def of_serving(variable: Variable) -> Variable:
-    """A variable of the plan of the serving machine of two, by its name with `serve_` before it."""
+    """Return a variable of the serving machine's plan, with the prefix `serve_`, for questions about training and serving."""
     whole = lambda design, own: eqx.tree_at(lambda d: d.plan.serving, design, own.plan)
     return _of_part(variable, f"{SERVE}{variable.name}", serving_part, whole)
 
 
 @cache
 def of_kind(variable: Variable, group: str) -> Variable:
-    """A variable of the machine of one of two kinds of chips. **Arguments:** `group`: what stands before its name."""
+    """Return a variable of the machine of one of two chip types. **Arguments:** `group`: prefix of its name."""
 
     def whole(design: Design, own: Design) -> Design:
         clusters = {name: each.cluster for name, each in kinds_of_chips(design).items()} | {group: own.cluster}
@@ -381,11 +396,19 @@ def of_kind(variable: Variable, group: str) -> Variable:
 
 
 def _of_part(variable: Variable, name: str, part: Callable, whole: Callable) -> Variable:
-    """A variable of one machine of two. **Arguments:** `part` of a design, and the `whole` with a part in its place."""
+    """Return a variable of one of two machines.
+
+    **Arguments:**
+
+    - `variable`: the variable of a question about this machine alone.
+    - `name`: its new name.
+    - `part`: function that extracts the machine from a design.
+    - `whole`: function that inserts it into a design.
+    """
     get = lambda design: variable.place.get(part(design))
     put = lambda design, value: whole(design, variable.place.put(part(design), value))
     return replace(variable, name=name, place=replace(variable.place, get=get, put=put))
 
 
-if not TYPE_CHECKING:  # old public names
+if not TYPE_CHECKING:  # former public names
     __getattr__ = renamed.getter(__name__)
