@@ -85,13 +85,13 @@ def walls(
 ) -> BindingBudgets:
     """Find which budget of a question binds, which limit would be enough, and which budget binds next.
 
-    The budget with the highest utilization is removed. It is binding if the objective becomes better than the proved bound with
-    it. The use in the new answer is the limit at which it stops binding, all else equal. It stays removed, and the search goes
-    on with the next fullest budget.
+    The budget with the highest utilization is removed. It is binding if the new objective beats the lower bound that was proved
+    with it in force. The use in the new answer is the limit at which it stops binding, all else equal. It stays removed, and
+    the search goes on with the next fullest budget.
 
     If no nearly exhausted budget is binding alone, all remaining budgets are removed together. If that has no effect, none is
-    binding. If it has, the other budgets are tried alone as well. Those exceeded by the answer without budgets then bind
-    jointly.
+    binding. If it has, the other budgets are tried alone as well. If none of them binds alone, those whose limits are exceeded
+    without budgets bind jointly.
 
     **Arguments:**
 

@@ -150,8 +150,8 @@ def deploy(
     """Compare building a data hall, converting one, colocating and renting for one machine.
 
     An owned machine works for the share `occupancy` of the time and costs what `hwopt.model.facility.cost` computes. Rent is
-    paid only while work is done. Costs are compared at equal useful work. Over `years` from the order, rent is added until the
-    owned machine is ready.
+    paid only while work is done. Costs are compared at equal useful work. Costs over the horizon of `years` from the
+    order include rent until the owned machine is ready.
 
     **Arguments:**
 
@@ -268,9 +268,7 @@ class _DeployRequest:
 
     @property
     def liquid(self) -> bool:
-        """Return whether an air-cooled hall must be converted for liquid cooling: the machine's cooling needs capital of its
-        own.
-        """
+        """Return whether an air-cooled hall must be converted, because the machine needs liquid cooling of its own."""
         return float(self.cluster.cooling.capital_usd_per_w) > 0.0
 
     def moved(self, name: str, factor: float) -> _DeployRequest:
@@ -328,8 +326,9 @@ class _DeployRequest:
         return DeployOption(name, Terms(*map(leaf, terms)), (ready_s, ready_s), None, an_hour, even, back, whole)
 
     def turns(self) -> list[BreakPoint]:
-        """Return the market inputs whose range changes the cheapest option over the horizon; the rent ranges from half to
-        twice.
+        """Return the market inputs whose range changes the cheapest option over the horizon.
+
+        The rent ranges from half to twice its value.
         """
         first = lambda asked: min(asked.options(), key=lambda each: each.horizon_usd).name
         now = first(self)

@@ -75,8 +75,9 @@ class FabricVariant(NamedTuple):
 
 @dataclass(frozen=True)
 class FabricCase:
-    """One machine with one plan at all jitter levels. **Arguments:** `reports`: one for each level; `refused`: why there are
-    none.
+    """One machine with one plan at all jitter levels.
+
+    **Arguments:** `reports`: one for each level; `refused`: why there are none.
     """
 
     name: str

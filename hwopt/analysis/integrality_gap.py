@@ -88,9 +88,9 @@ def integrality_gap(
 def alternatives(
     objective: Objective, solution: Solution, price: IntegralityGap | None, deadline: Deadline
 ) -> list[AnswerAlternative]:
-    """Solve a question with stock hardware, with whole units near the relaxed answer, and with chip and domain fully
-    redesigned.
+    """Solve a question with stock hardware, with whole units near the relaxed answer, and with a fully redesigned chip.
 
+    The redesign includes the scale-up domain.
     **Arguments:**
 
     - `objective`: the question behind `solution`.
@@ -124,8 +124,9 @@ def _answer(objective: Any, like: Solution, deadline: Deadline) -> Solution | No
 
 
 def _nearest(problem: Problem, relaxed: Solution, deadline: Deadline) -> Solution | None:
-    """Return the best design with each hardware variable at the integers next to its relaxed value; None where none is feasible
-    or time is over.
+    """Return the best design with each hardware variable at the integers next to its relaxed value.
+
+    Return None where none is feasible or time is over.
     """
     values, design = design_values(relaxed), relaxed.built
     boxes = {}

@@ -90,7 +90,7 @@ class ReoptimizedValue:
 
     @property
     def between(self) -> tuple[float, float]:
-        """Return the marginal value of a tenth as an interval that covers the arcs to both sides and both proofs.
+        """Return the marginal value of a tenth as an interval that covers gain, loss and the optimality gaps.
 
         It is at least 0.
         """
@@ -160,8 +160,8 @@ def invest(
 
     Each input has an elasticity, `d log F / d log x`, with the answer's integers and plan fixed (envelope theorem). The most
     valuable inputs of each part are also moved a tenth up and down, temperatures by 5 K. The whole question is solved again at
-    both ends, warm-started from the designs found so far. The re-optimized value is therefore an interval, which covers both
-    arcs and the optimality gaps. Budgets become a tenth tighter and looser (`with_one_sided_prices`).
+    both ends, warm-started from the designs found so far. The re-optimized value is therefore an interval, which covers the
+    savings on both sides and the optimality gaps. Budgets become a tenth tighter and looser (`with_one_sided_prices`).
 
     **Arguments:**
 

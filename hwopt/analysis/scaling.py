@@ -1,6 +1,4 @@
-"""Strong and weak scaling of a training run: the best plan at every size, the size beyond which chips stop paying, and its
-causes.
-"""
+"""Strong and weak scaling of a training run: the best plan for each size, where more chips stop paying, and why."""
 
 from __future__ import annotations
 
@@ -106,7 +104,7 @@ class GrowthCause(NamedTuple):
 
 @dataclass(frozen=True)
 class ScalingStep:
-    """Step from one feasible cluster size to the next one."""
+    """Increase from one feasible cluster size to the next one."""
 
     before: ScalingPoint
     after: ScalingPoint
@@ -167,7 +165,7 @@ class Scaling:
 
     @property
     def growths(self) -> list[ScalingStep]:
-        """Return the steps from each feasible size to the next."""
+        """Return the increases from each feasible size to the next."""
         return [ScalingStep(*pair) for pair in zip(self.trained, self.trained[1:], strict=False)]
 
     def pays(self, growth: ScalingStep) -> bool:
@@ -176,7 +174,7 @@ class Scaling:
 
     @property
     def knee(self) -> ScalingStep | None:
-        """Return the first step that does not pay; None where all do."""
+        """Return the first increase in size that does not pay; None where all do."""
         return next((each for each in self.growths if not self.pays(each)), None)
 
     @property

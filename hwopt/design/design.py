@@ -39,8 +39,9 @@ class Design(NamedTuple):
 def with_derived_parts(design: Design) -> Design:
     """Complete a design whose variables are set with all derived quantities.
 
-    A parametric chip is built and installed. In training, `dp = N / (t p c)`, so that the plan uses every chip. A serving
-    machine has the chips of its replicas. Experts that are not spread over ranks are split like the rest of the layer.
+    A parametric chip is built and installed. In training, `dp = N / (t p c)`, so that the plan uses all N chips with tensor,
+    pipeline and context degrees t, p and c. A serving machine has the chips of its replicas. Experts that are not spread over
+    ranks are split like the rest of the layer.
     """
     if design.project is not None:
         design = design._replace(cluster=installed(design.cluster, design.project))
@@ -105,5 +106,5 @@ def _with_experts(plan: Plan) -> Plan:
     return eqx.tree_at(lambda p: p.expert_tp, plan, expert_tp)
 
 
-if not TYPE_CHECKING:  # former public names
+if not TYPE_CHECKING:  # old public names
     __getattr__ = renamed.getter(__name__)

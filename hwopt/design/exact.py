@@ -43,7 +43,7 @@ class ExactValues(NamedTuple):
 
     @property
     def violation(self) -> Any:
-        """Return the largest constraint value of each design; a design is feasible where it is at most 0."""
+        """Return the largest constraint value of each design; a feasible design has at most 0, up to a tolerance."""
         return self.constraints.max(axis=-1)
 
     def one(self, index: int) -> ExactValues:
@@ -161,5 +161,5 @@ def _general(form: ProblemForm, tree: Any, shapes: tuple[tuple[int, ...], ...]) 
     return cached_trace(outputs, *arguments, key=(form, jax.tree.unflatten(tree, shapes)))
 
 
-if not TYPE_CHECKING:  # former public names
+if not TYPE_CHECKING:  # old public names
     __getattr__ = renamed.getter(__name__)

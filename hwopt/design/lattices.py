@@ -4,8 +4,10 @@ A training lattice has parallel degrees, schedule, replicas, domains, racks, mem
 
     chips = t p c d,   global batch = d b m,   domain = t g.
 
-A plan thus uses every chip, every replica gets the same work, and domains contain whole tensor-parallel groups. A serving
-lattice has the replicas of one or two groups of chips, their plans and batches.
+Here t, p, c and d are the degrees of tensor, pipeline, context and data parallelism. A micro-batch has b sequences, a step m
+micro-batches per replica, and a scale-up domain g tensor-parallel groups. A plan thus uses every chip, every replica gets the
+same work, and domains contain whole groups. A serving lattice has the replicas of one or two groups of chips, their plans and
+batches.
 """
 
 import math
@@ -180,8 +182,7 @@ def _domain_kinks(ranges: Ranges, *ranks: str) -> tuple[ModelKink, ...]:
 
 
 def _tensor_degrees(ranges: Ranges, prefix: str = "") -> list[int]:
-    """Return tensor-parallel degrees that evenly divide heads, key-value heads and tiles, and the sequence if it is split as
-    well.
+    """Return tensor-parallel degrees that evenly divide heads, key-value heads and tiles, and a split sequence.
 
     Where the model width is free, they are powers of two, and `shape_relations` requires that they divide its heads.
     """
@@ -382,5 +383,5 @@ def _(workload: TrainServe, template: Design, variables: Mapping[str, Variable])
     ]
 
 
-if not TYPE_CHECKING:  # former public names
+if not TYPE_CHECKING:  # old public names
     __getattr__ = renamed.getter(__name__)

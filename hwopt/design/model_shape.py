@@ -52,9 +52,7 @@ def shape_integers(ranges: Ranges) -> tuple[Integer, ...]:
 
 
 def shape_relations(ranges: Ranges) -> list[Relation]:
-    """Return the relations of the width: its steps, heads that tensor parallelism divides evenly, and the range of width over
-    layers.
-    """
+    """Return the relations of the width: its steps, an even split of its heads, and the range of width over layers."""
     if not ranges.frees("hidden"):
         return []
     model, step = ranges.template.workload.model, ranges.variables["hidden"].step

@@ -34,8 +34,9 @@ CONTINUOUS = ("clock_ratio",)
 
 @dataclass(frozen=True)
 class Member:
-    """One question of a portfolio. **Arguments:** `weight`: number of units of its objective that are bought; `counted`: the
-    unit, such as runs or tokens.
+    """One question of a portfolio.
+
+    **Arguments:** `weight`: number of units of its objective that are bought; `counted`: the unit, such as runs or tokens.
     """
 
     name: str
@@ -169,5 +170,5 @@ def _hardware(problem: Problem) -> dict[str, Any]:
     return {name: value for name, value in vars(cluster).items() if name not in ("chips", "stack")}
 
 
-if not TYPE_CHECKING:  # former public names
+if not TYPE_CHECKING:  # old public names
     __getattr__ = renamed.getter(__name__)

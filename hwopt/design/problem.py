@@ -163,7 +163,7 @@ class Problem:
         return replace(self, variables=tuple(known.values()), relaxation=relaxation)
 
     def _within(self, boxes: Mapping[str, tuple[float, float]]) -> Problem:
-        """Return the relaxation for these bounds. A fixed variable outside its new bounds becomes free within them."""
+        """Return the relaxation with its bounds intersected with these. Where the intersection is empty, these apply."""
         variables = []
         for each in self.variables:
             low, high = boxes.get(each.name, (each.lower, each.upper))
@@ -226,8 +226,9 @@ class Problem:
         return replace(self, variables=variables, relaxation=relaxation)
 
     def kept_at(self, values: Mapping[str, float]) -> Problem:
-        """Return the question with variables fixed at given values, even outside their bounds. **Arguments:** `values`: SI, by
-        name.
+        """Return the question with variables fixed at given values, even outside their bounds.
+
+        **Arguments:** `values`: SI, by name.
         """
         kept = {name: (value, value) for name, value in values.items()}
         variables = tuple(each.bounded(*kept.get(each.name, (None, None))) for each in self.variables)
@@ -376,5 +377,5 @@ class Objective(Protocol):
         ...
 
 
-if not TYPE_CHECKING:  # former public names
+if not TYPE_CHECKING:  # old public names
     __getattr__ = renamed.getter(__name__)

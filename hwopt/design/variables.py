@@ -410,5 +410,5 @@ def _of_part(variable: Variable, name: str, part: Callable, whole: Callable) -> 
     return replace(variable, name=name, place=replace(variable.place, get=get, put=put))
 
 
-if not TYPE_CHECKING:  # former public names
+if not TYPE_CHECKING:  # old public names
     __getattr__ = renamed.getter(__name__)

@@ -1,4 +1,4 @@
-"""Monte Carlo evaluation of one fixed design: the exact model as a function of its uncertain inputs."""
+"""Monte Carlo evaluation of one fixed design: the exact model (hard maxima, true integers) with uncertain inputs."""
 
 from __future__ import annotations
 
@@ -67,8 +67,9 @@ class FixedDesign:
 
     @cached_property
     def paced(self) -> Float[np.ndarray, "number cause"]:
-        """Log-deviation of each quantity in proportion to step time, for factors without a model input that represents the step
-        time.
+        """Deviation that each factor adds directly to the log of each output (number, cause).
+
+        It applies to outputs in proportion to step time, where no model input represents the step time.
         """
         declared = outputs(report_type(self.problem.template.workload))
         metrics = [self.problem.objective, *(each.metric for each in self.problem.budgets)]
@@ -94,7 +95,7 @@ class FixedDesign:
 
     @cached_property
     def stated(self) -> Float[np.ndarray, " number"]:
-        """The same quantities with all inputs at their stated values."""
+        """Log objective and log of used over limit of each constraint, with all inputs at their stated values."""
         return self.logs(np.zeros((1, len(self.causes))))[0]
 
     @property

@@ -106,13 +106,14 @@ class _Trial:
         return np.log(self.tightened) - self.fixed.budgets > self.options.idle * self.fixed.deviations
 
     def room(self, multiple: float) -> np.ndarray:
-        """Return the factors on the limits for a multiple, with the deviations and draws at this design."""
+        """Return the factors that tighten the limits for a multiple k, from deviations and draws at this design."""
         assert self.fixed is not None
         return limit_factors(multiple, self.fixed.deviations, self.rises, self.options.normal)
 
     def first(self, confidence: float) -> float:
-        """Return the first multiple: from the joint normal distribution of possibly binding budgets, or from draws where they
-        differ.
+        """Return the first multiple k, from the joint normal distribution of the budgets that may bind.
+
+        If the draws give a clearly different multiple, it is used instead.
         """
         assert self.fixed is not None
         normal = joint_multiple(self.fixed.loadings[~self.idle], confidence, self.options.joint_draws)

@@ -1,7 +1,8 @@
 """Tightening of limits such that all budgets hold jointly with a given probability.
 
-Budget i gets the tightened limit `limit exp(-k_i s_i)`. Here s_i is the first-order standard deviation of the log of its use.
-The multiple k_i follows from the distribution of that use. For a log-normal use it is k itself.
+Budget i gets the tightened limit `limit exp(-k_i s_i)`. Its use is the value of the metric that it limits. Here s_i is the
+first-order standard deviation of the log of that use. The multiple k_i follows from the distribution of the use. For a
+log-normal use it is k itself.
 
 Each budget alone stays within its original limit with one probability, which is the same for all budgets. The common k is the
 least one at which all budgets hold jointly. It first comes from their joint normal distribution. Draws of the exact model

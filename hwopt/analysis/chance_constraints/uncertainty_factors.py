@@ -109,8 +109,9 @@ class UncertaintyFactor:
         return max((*self.down, self.paced), default=0.0), max((*self.up, self.paced), default=0.0)
 
     def of(self, share: float) -> UncertaintyFactor:
-        """Return the factor with another uncertainty: each input lies within a factor of `1 + share` of its value in 80 % of
-        cases.
+        """Return the factor with another uncertainty.
+
+        Each input is between its value divided by and multiplied by `1 + share` with a probability of 80 %.
         """
         each = (math.log1p(share) / DEVIATIONS,) * len(self.inputs)
         return replace(self, down=each, up=each, paced=math.log1p(share) / DEVIATIONS if self.paced else 0.0)

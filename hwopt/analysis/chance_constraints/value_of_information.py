@@ -128,8 +128,8 @@ def regret(
     **Arguments:**
 
     - `solution`: an answer of `optimize`.
-    - `vary`: uncertainty factor -> share by which it may be off. The range of a factor `1 + share` to each side has a
-      probability of 80 %.
+    - `vary`: uncertainty factor -> share by which it may be off. Its inputs are between their values divided by and multiplied
+      by `1 + share` with a probability of 80 %.
     - `deadline`: time limit; fewer scenarios are solved when it is reached.
     - `progress`: whether to report the progress of each search.
     - `options`: options of the searches.

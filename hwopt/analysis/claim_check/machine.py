@@ -262,10 +262,9 @@ def _of_best(b: Blueprint, run: TrainingRun, stated_batch: bool, taken: list[str
 
 
 def _best_on(b: Blueprint, run: TrainingRun, stated_batch: bool, chips: int) -> tuple[Any, str]:
-    """Return the best plan on some chips, its report, the run with its batch, and a description; None and the reason without
-    any.
+    """Return the best plan on some chips, its report, the run with its batch, and a description.
 
-    If no batch size is stated, nearby divisible ones are tried.
+    If no batch size is stated, nearby divisible ones are tried. Without a valid plan, return None and the reason.
     """
     batch, refusal = round(float(run.global_batch_sequences)), ""
     cluster, found = _cluster(b, chips), []
