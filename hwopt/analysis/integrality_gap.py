@@ -55,7 +55,7 @@ def integrality_gap(
     most_boxes: int = LOOKED_AT,
     options: SearchOptions = SEARCH,
 ) -> IntegralityGap | None:
-    """Return the integrality gap of a proved answer, with the categorical plan settings fixed.
+    """Return the integrality gap of a proved answer, with context parallelism and categorical plan settings fixed.
 
     Return None where the question has no continuous relaxation, or the answer is not proved.
 

@@ -72,7 +72,7 @@ class Sizes(NamedTuple):
     - `chunks`: maximum number of pipeline chunks.
     - `ramp`: batch ramp of the run.
     - `experts`, `sites`, `sequence`: numbers of experts, sites, and tokens of a sequence.
-    - `shared`: number of key-value heads.
+    - `shared`: number of key-value heads; 1 with latent attention.
     """
 
     degrees: Mapping[str, str]

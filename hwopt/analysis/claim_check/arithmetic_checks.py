@@ -44,7 +44,7 @@ WITHOUT_PUE = (1.0, 2.0)
 
 
 def arithmetic_checks(blueprint: Blueprint, flops_per_token: float) -> list[CheckLine]:
-    """Return all arithmetic lines that the stated numbers allow.
+    """Return all check lines that follow from the stated numbers by arithmetic.
 
     **Arguments:** `blueprint`: the claim; `flops_per_token`: FLOP per token of the run's model, NaN where unknown.
     """

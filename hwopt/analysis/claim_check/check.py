@@ -91,8 +91,8 @@ def check(blueprint: str | Path | Mapping[str, object]) -> Check:
     """Check line by line whether a stated machine and plan are plausible.
 
     Arithmetic on the stated numbers comes first, then the model with the stated plan or the best one. A line fails where the
-    stated number is outside the 80 % prediction interval (`calibration.intervals`) or outside the rounding tolerance. Its
-    corrections are single stated numbers that would pass the same calculation.
+    stated number disagrees with the whole 80 % prediction interval (`calibration.intervals`), widened by the rounding
+    tolerance. Its corrections are single stated numbers that would pass the same calculation.
 
     **Arguments:** `blueprint`: a name of `hwopt catalog blueprints`, the path of a `.toml` file of the same form, or a
     dictionary: `{"workload": "llama3.1-405b", "chip": "h100-sxm", "chips": 16384, "time": "54d"}`.

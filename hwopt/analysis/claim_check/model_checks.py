@@ -49,7 +49,7 @@ _OF_THE_RUN = (
 
 
 def model_checks(b: Blueprint, judged: ModelledClaim | str) -> list[CheckLine]:
-    """Return all model-based lines for the stated numbers.
+    """Return all check lines that compare stated numbers with the model.
 
     **Arguments:** `b`: the claim; `judged`: model results, or the reason for their absence.
     """

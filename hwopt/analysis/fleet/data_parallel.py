@@ -121,7 +121,7 @@ def fleet(
 
     - `run`: the training run.
     - `groups`: the chips.
-    - `lines`: catalog entry of the lines between sites, where each group is a site of its own.
+    - `lines`: catalog entry of the network lines between sites, where each group is a site of its own.
     - `local_steps`: steps between exchanges of the sites.
     - `layout`: `data` splits the batch, `pipeline` the layers. `best` takes the faster; between sites, and for models other
       than transformers, it is `data`.
@@ -278,13 +278,13 @@ def _check(run: TrainingRun, groups: Sequence[FleetGroup]) -> None:
 
 
 class _Between(NamedTuple):
-    """Connection between groups: none, or lines between sites with a number of local steps between exchanges."""
+    """Connection between groups: none, or network lines between sites with a number of local steps between exchanges."""
 
     lines: str | Path | None
     local_steps: int
 
     def of(self, groups: int) -> Sites | None:
-        """Return the lines that connect the given number of sites; None for one site or without lines."""
+        """Return the network lines that connect the given number of sites; None for one site or without lines."""
         return None if self.lines is None or groups == 1 else catalog.sites(groups, self.lines)
 
 
