@@ -105,7 +105,7 @@ class FixedDesign:
 
     @cached_property
     def loadings(self) -> Float[np.ndarray, "budget cause"]:
-        """First-order change of each budget's log use by one standard deviation of each factor, on the worse of its two sides."""
+        """First-order change of each budget's log use by one standard deviation of each factor, on its worse side."""
         count = len(self.problem.budgets)
         if not self.causes:
             return np.zeros((count, 0))
