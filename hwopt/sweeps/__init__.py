@@ -1,4 +1,4 @@
-"""Design-space sweeps: millions of variants as one labelled dataset."""
+"""Design-space sweeps: evaluate millions of design variants into one labeled xarray dataset."""
 
 from hwopt.sweeps.entry import opened, sweep
 from hwopt.sweeps.run import Progress

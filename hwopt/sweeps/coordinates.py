@@ -1,6 +1,7 @@
-"""What a store's numbers stand for, as coordinates to select and group by: cases and each of their choices.
+"""Named coordinates of a sweep dataset, to select and group by: the case and each choice that defines it.
 
-A store holds integer codes and names in attributes; the names are put along axes when it is opened, so that no store changes.
+A store contains integer codes, with the names in attributes. Names become coordinates when a store is opened, so that the store
+itself never changes.
 """
 
 from typing import Any
@@ -11,10 +12,10 @@ CASE = "case"
 
 
 def with_names(dataset: Any) -> Any:
-    """The dataset with a coordinate `case` and one a choice, `chip` for example, where there are several cases.
+    """Return the dataset with a coordinate `case` and one coordinate per choice, for example `chip`, if it has several cases.
 
-    `dataset.sel(case="chip=b200")`, `dataset.swap_dims(case="chip").sel(chip="b200")`, `dataset.groupby("chip")`. Best variants
-    have `best_chip` beside `best_case`.
+    They allow `dataset.sel(case="chip=b200")`, `dataset.swap_dims(case="chip").sel(chip="b200")` and `dataset.groupby("chip")`.
+    The best variants get `best_chip` in addition to `best_case`.
     """
     names = str(dataset.attrs.get("cases", "")).split()
     if len(names) < 2:
@@ -27,7 +28,7 @@ def with_names(dataset: Any) -> Any:
         along |= {name: (CASE, np.array([each[name] for each in chosen])) for name in fields if name not in dataset}
     if "best_case" in dataset:
         codes = np.asarray(dataset["best_case"].values)
-        within = np.where((codes >= 0) & (codes < len(names)), codes, len(names)).astype(int)  # none met: ""
+        within = np.where((codes >= 0) & (codes < len(names)), codes, len(names)).astype(int)  # no such variant: ""
         for name in fields:
             values = np.array([*(each[name] for each in chosen), ""])
             if f"best_{name}" not in dataset:
@@ -36,6 +37,6 @@ def with_names(dataset: Any) -> Any:
 
 
 def _choices(case: str) -> dict[str, str]:
-    """`chip=b200,cooling=air` by field."""
+    """Parse a case name such as `chip=b200,cooling=air` into choices by field."""
     parts = (part.partition("=") for part in case.split(","))
     return {field: value for field, _, value in parts}

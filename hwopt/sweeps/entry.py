@@ -1,4 +1,4 @@
-"""Sweeps: a question, many variants, one labelled dataset; on disk they survive being killed."""
+"""Public functions for design-space sweeps: one design problem, many variants, one labeled dataset that survives a kill."""
 
 from __future__ import annotations
 
@@ -53,40 +53,43 @@ def sweep(
     progress: Callable[[Progress], None] | None = None,
     options: SearchOptions | None = None,
 ) -> xarray.Dataset:
-    """Evaluates many variants of a design question.
+    """Evaluate many variants of a design problem.
 
-    Every variant is an integer design of the question's box, judged by the same model and constraints as `optimize`.
+    Every variant is an integer design within the bounds of the problem. It is evaluated by the same model and constraints as in
+    `optimize`.
 
     **Arguments:**
 
-    - `objective`: a design question; `samples`: variants of each combination of choices.
-    - `out`: folder of the Zarr store; the same call again goes on where a killed one stopped, and returns a finished store at
-      once. Without it the dataset stays in memory.
-    - `method`: "sobol" (default), "lhs" (Latin hypercube), "grid", "table". `grid`: variable -> levels, every combination,
-      rounded to the nearest design that can be built; `table`: a CSV file or columns by variable, designs as they are.
-      Variables that neither names stay as the question's machine has them.
-    - `sampling`: "importance" draws a quarter of the variants from the whole space and the others from nested boxes of it around
-      the best design that the certified search found: within half a per cent of the optimum where there are a million variants;
-      with fewer it ends sooner, after about one box for 32 variants. The attribute `optima` has that design and its bound; `weight`
-      of each variant is how many of the plain space it stands for, by which shares, counts and histograms are taken. "plain" draws
-      all from the whole space. By default the first, where there are 65,536 variants or more of one question, drawn by Sobol's
-      sequence; the attribute `sampling_note` says why not.
-    - `choices`: field of the question -> values, every combination a case of its own: `{"chip": ["h100-sxm", "b200"]}`.
-    - `bounds`, `freeze`: as in `optimize`: boxes of one's own, variables or categories kept as they are.
-    - `within`: sample only the neighbourhood of the certified optimum, up to this ratio to both sides of each variable: 1.1 for
-      10 %. Budgets that bind leave a question so few designs that uniform points of its whole box meet none.
-    - `metrics` of each variant, in place of the usual ones; the objective and what budgets limit are always there.
-    - `pareto`: metrics of the front, all minimised; `map_of`: two variables of the bottleneck map.
-    - `gradients`: names of variables and inputs by which the objective is differentiated for each variant; True: all variables.
-    - `rows`: keep every variant; by default up to 16.8 million. Without rows, counts, histograms, best variants, front and map
-      are kept, and memory does not grow with `samples`.
-    - `dtype`: "float32" or "float64"; `block`: variants written at a time, what a kill loses at most.
-    - `devices`: all of this process by default. `progress`: called after every tile.
-    - `options` of the search that says where to draw points, and of the optimum of `within`.
+    - `objective`: a design problem; `samples`: number of variants for each combination of choices.
+    - `out`: folder of the Zarr store. The same call again resumes a killed sweep, and returns a finished one at once. Without
+      it the dataset stays in memory.
+    - `method`: "sobol" (default), "lhs" (Latin hypercube), "grid" or "table".
+    - `grid`: variable -> levels. Every combination is evaluated, rounded to the nearest buildable design.
+    - `table`: a CSV file, or columns by variable; designs are evaluated as given. Variables missing from the grid or table keep
+      the values of the machine in the design problem.
+    - `sampling`: "importance" draws a quarter of the variants from the whole space. The others come from nested boxes around
+      the best design of the branch-and-bound search. That search ends within half a per cent of the optimum for a million
+      variants; for fewer it ends sooner, after about one node per 32 variants. The attribute `optima` has that design and its
+      lower bound. The `weight` of a variant is the number of uniformly drawn variants that it represents; shares, counts and
+      histograms use it. "plain" draws all variants from the whole space. Default: "importance" for a Sobol sweep of 65,536 or
+      more variants of one problem, otherwise "plain"; the attribute `sampling_note` gives the reason.
+    - `choices`: field of the design problem -> values; every combination becomes one case: `{"chip": ["h100-sxm", "b200"]}`.
+    - `bounds`, `freeze`: as in `optimize`: custom bounds, and variables or categories that are not varied.
+    - `within`: sample only the neighborhood of the certified optimum, up to this ratio to both sides of each variable: 1.1 for
+      10 %. With binding budgets, feasible designs can be so rare that uniform samples of the whole space contain none.
+    - `metrics`: metrics of each variant instead of the defaults. The objective and the budgeted metrics are always included.
+    - `pareto`: metrics of the Pareto front, all minimized; `map_of`: the two variables of the bottleneck map.
+    - `gradients`: names of variables and inputs with respect to which the objective is differentiated, for each variant. True
+      means all variables.
+    - `rows`: store every variant; default: up to 16.8 million variants. Without rows the store has counts, histograms, best
+      variants, front and map, and memory does not grow with `samples`.
+    - `dtype`: "float32" or "float64"; `block`: variants written at a time, the most that a kill can lose.
+    - `devices`: devices to use, by default all of this process; `progress`: callback after every tile.
+    - `options`: options of the search for the importance-sampling boxes and for the optimum of `within`.
 
-    **Returns:** an `xarray.Dataset` with units and long names; its attributes hold configuration, versions and seed.
+    **Returns:** an `xarray.Dataset` with units and long names. Its attributes contain configuration, versions and seed.
 
-    **Raises:** `UserError` for contradictory arguments, a folder that holds something else, or a disk that fails.
+    **Raises:** `UserError` for contradictory arguments, a folder that contains something else, or a disk failure.
     """
     search = options_of("sweep", options, SearchOptions)
     stated = partial(
@@ -115,9 +118,9 @@ def sweep(
 
 
 def _optima(out: str | Place | None, options: SearchOptions) -> Callable[[str, Problem], KnownOptimum]:
-    """Optima of questions with their proof: what the store remembers, else solved for anew.
+    """Return a function that gives the certified optimum of a case: stored in `out` if available, otherwise solved.
 
-    A store of another question is refused later, by the numbers of its boxes.
+    A store of a different design problem is rejected later, because its variable bounds differ.
     """
     known: dict[str, Any] = {}
     if out is not None:
@@ -141,9 +144,12 @@ def _optima(out: str | Place | None, options: SearchOptions) -> Callable[[str, P
 def stored(
     out: str | Place | None, prepare: Callable[[Place | None], Store], complete: Callable[[Store], None]
 ) -> xarray.Dataset:
-    """The dataset of a store, in memory or in a folder that nobody else writes to meanwhile.
+    """Return the dataset of a store, in memory or in a folder locked against other writers.
 
-    **Arguments:** `prepare`: the store of a folder, new or as it was left; `complete`: what fills and finishes it.
+    **Arguments:**
+
+    - `prepare`: opens the store of a folder, new or partly filled.
+    - `complete`: fills and finishes the store.
     """
     if out is None:
         store = prepare(None)
@@ -159,7 +165,7 @@ def stored(
 
 
 def _dataset(store: Store) -> xarray.Dataset:
-    """A store as xarray reads it: loaded from memory, lazily from disk."""
+    """Open a store with xarray: fully loaded for a store in memory, lazily for one on disk."""
     import xarray
 
     dataset = with_names(xarray.open_zarr(store.group.store, chunks=None, zarr_format=3))
@@ -167,9 +173,9 @@ def _dataset(store: Store) -> xarray.Dataset:
 
 
 def opened(folder: str | Place) -> xarray.Dataset:
-    """The dataset of a finished sweep; `xarray.open_zarr` does as well.
+    """Open the dataset of a finished sweep; `xarray.open_zarr` works too.
 
-    **Raises:** `UserError` where the folder holds no sweep, or an unfinished one.
+    **Raises:** `UserError` for a folder without a sweep, or with an unfinished or damaged one.
     """
     store = Store.opened(place_of("sweep:", folder))
     if not store.finished:

@@ -1,4 +1,4 @@
-"""Tiles of variants on all devices of a process: points, model, judgement and elasticities, in one compiled program."""
+"""Evaluation of tiles of variants on all devices of a process: points, model, feasibility and elasticities, in one kernel."""
 
 import math
 import os
@@ -27,30 +27,31 @@ from hwopt.trace.simplify import simplified
 T = TypeVar("T")
 
 CPU_OPTIONS = {"xla_cpu_prefer_vector_width": 512, "xla_disable_hlo_passes": "cse_barrier_expander"}
-"""Wide vectors: 1.4 times the speed on a processor that has 512 bits (jax 0.10.1); not measured on others. Barriers that stay
-until loops are made, so that they end where `trace/fusion_barriers.py` says: twice the speed."""
+"""XLA options on CPUs. Wide vectors: 1.4 times the speed on a processor with 512-bit vectors (jax 0.10.1); not measured on
+others. Late barrier expansion: fusion barriers survive until loops are formed, so that loops end where
+`trace/fusion_barriers.py` places them: twice the speed."""
 
 TILE = {"cpu": 1 << 15, "gpu": 1 << 20, "tpu": 1 << 17}
-"""Variants of a tile by backend; twice as many are a sixth quicker on an H200, and take half again as long to compile."""
+"""Variants per tile, by backend. Twice as many are a sixth faster on an H200, but take 1.5 times as long to compile."""
 
 LEAST_TILE = 1 << 12
-"""Variants of the smallest tile: points are drawn in groups, and fewer keep no accelerator busy."""
+"""Minimum number of variants per tile: points are drawn in groups, and smaller tiles do not keep an accelerator busy."""
 
 CHUNK = {"cpu": 1 << 12}
-"""Variants of a tile that are evaluated together, by backend, all of them by default: columns between the model's loops, a
-hundred at a time, stay in a core's own cache."""
+"""Variants of a tile evaluated together, by backend; default: the whole tile. At this size the roughly hundred intermediate
+columns between the loops of the model stay in the cache of one core."""
 
 
 AHEAD = 2
-"""Tiles that are done and wait, beyond one that each thread is at."""
+"""Finished tiles that may wait for the caller, in addition to the one that each thread computes."""
 
 
 def in_order(calls: Iterable[Callable[[], T]], devices: Sequence[Any]) -> Generator[T, None, None]:
-    """What calls that start programs return, in their order, while later ones are under way.
+    """Yield the results of calls that start programs, in order, while later calls run in threads.
 
-    A processor's cores are kept busy by a thread each: JAX runs the programs that one thread starts one after the other, and
-    each on one core where it is a loop (jax 0.10.1). Several devices of a processor share its cores already. Accelerators get
-    two threads: what one copies, they do not wait for.
+    On a CPU one thread per core keeps all cores busy: JAX runs the programs of one thread sequentially, and a program that is a
+    loop on a single core (jax 0.10.1). Several CPU devices already share the cores, so they get one thread. Accelerators get
+    two threads, so that one computes while the other copies.
     """
     if devices[0].platform != "cpu":
         count = 2
@@ -73,33 +74,33 @@ def in_order(calls: Iterable[Callable[[], T]], devices: Sequence[Any]) -> Genera
 
 
 def options_of(platform: str) -> dict[str, Any] | None:
-    """How programs over columns are compiled."""
+    """Return the XLA compiler options for programs over columns of variants."""
     return available_options(CPU_OPTIONS) if platform == "cpu" else None
 
 
 COLUMNS = 512
-"""Columns of 4 bytes that a variant takes on an accelerator at the most, inputs, outputs and those between loops: a question has
-about a hundred; the rest is room for slopes, for tiles that wait (`AHEAD`) and for what is counted of them."""
+"""Upper estimate of the 4-byte columns per variant on an accelerator: inputs, outputs and intermediates between loops. A design
+problem has about a hundred; the rest is room for gradients, waiting tiles (`AHEAD`) and their counters."""
 
 SHARE = 0.5
-"""Of a device's memory that tiles may take: others use it too."""
+"""Share of a device's memory that tiles may take; other users need the rest."""
 
 
 def memory_of(device: Any) -> float:
-    """Bytes that a device lets programs have, infinite where it does not say: processors do not."""
+    """Return the bytes that a device grants to programs; infinite if it does not report a limit, as CPUs do not."""
     said = device.memory_stats() if hasattr(device, "memory_stats") else None
     limit = (said or {}).get("bytes_limit")
     return float(limit) if limit else math.inf
 
 
 def tile_of(platform: str, memory_bytes: float = math.inf, width_bytes: int = 4) -> int:
-    """Variants that a device evaluates at a time: as many as are quick, halved until all that a tile takes fits its memory.
+    """Return the number of variants that a device evaluates at a time: the fastest tile size, halved until it fits the memory.
 
-    `tile * COLUMNS * width (2 + AHEAD) <= SHARE * memory`, for the two threads' tiles and those that wait.
+    `tile * COLUMNS * width (2 + AHEAD) <= SHARE * memory`, for the tiles of two threads and the finished tiles that wait.
 
-    **Arguments:** `memory_bytes` of the device; `width_bytes` of a number: 4, or 8 of float64.
+    **Arguments:** `memory_bytes` of the device; `width_bytes` of a number: 4, or 8 for float64.
 
-    **Raises:** `UserError` where not even the least tile fits.
+    **Raises:** `UserError` if even the smallest tile does not fit.
     """
     tile, each = TILE.get(platform, TILE["gpu"]), COLUMNS * width_bytes * (2 + AHEAD)
     while tile * each > SHARE * memory_bytes:
@@ -113,16 +114,19 @@ def tile_of(platform: str, memory_bytes: float = math.inf, width_bytes: int = 4)
 
 
 def chunk_of(platform: str, tile: int) -> int:
-    """Variants of a tile that are evaluated together."""
+    """Return the number of variants of a tile that are evaluated together."""
     return min(tile, CHUNK.get(platform, tile))
 
 
 class Evaluator:
-    """What becomes of a sampler's points under a question.
+    """Compiled evaluation of a sampler's points for a design problem.
 
-    Every device gets whole tiles of one size, so that the numbers do not depend on how many devices there are.
+    Every device gets whole tiles of one size, so that the results do not depend on the number of devices.
 
-    **Arguments:** `elasticities` where they are asked for; `devices`: all of this process by default.
+    **Arguments:**
+
+    - `elasticities`: elasticities of the objective, if requested.
+    - `devices`: devices to use; default: all of this process.
     """
 
     def __init__(
@@ -152,16 +156,16 @@ class Evaluator:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Columns of every variant, in order; elasticities follow."""
+        """Names of the columns of every variant, in order; elasticities follow."""
         return (*self.program.variables, *(each.name for each in self.program.metrics), *JUDGED)
 
     @cached_property
     def line(self) -> ScalarProgram:
-        """All of it, from the numbers of a point."""
+        """Scalar program from the coordinates of a point to all columns of a variant."""
         return simplified(self.program.line(self.sampler.kind, self.sampler.names, self.elasticities))
 
     def _columns(self, tables: Any, starts: Array) -> list[Array]:
-        """Columns of tiles from the starts of their chunks, (chunk, device, ...)."""
+        """Compute the columns of tiles from the starts of their chunks, (chunk, device, ...)."""
 
         def chunk(start: Array) -> list[Array]:
             points = self.sampler.columns(tables, start, np.dtype(self.dtype))
@@ -176,16 +180,16 @@ class Evaluator:
         return [self.sampler.level(tables, points)] if isinstance(self.sampler, StratifiedSobol) else []
 
     def at(self, sampler: Sampler) -> "Evaluator":
-        """The same program at the points of another sampler of this kind: nothing is compiled again."""
+        """Return this compiled program for another sampler of the same type, without recompilation."""
         other = copy(self)
         other.sampler, other._tables = sampler, jax.device_put(sampler.tables(self.chunk), self._everywhere)
         return other
 
     def __call__(self, starts: np.ndarray) -> dict[str, Any]:
-        """Tiles that begin as `starts` says, one for each device: columns one tile after the other.
+        """Evaluate one tile per device, from the starting points `starts`.
 
-        **Returns:** columns of the variables, the metrics, and of `SweepProgram.judged`; `level`, where points are drawn from
-        several; `elasticity`, a list of columns by input, where asked.
+        **Returns:** columns of the tiles, concatenated: variables, metrics and the columns of `SweepProgram.judged`. In
+        addition `level`, if points are drawn from nested boxes, and `elasticity`, a list of columns by input, if requested.
         """
         columns = self._compiled(self._tables, starts)
         named: dict[str, Any] = {}
@@ -197,7 +201,7 @@ class Evaluator:
         return named
 
     def starts(self, firsts: Sequence[int]) -> list[np.ndarray]:
-        """What each call needs for tiles from points `firsts`; the last tile again where devices are left over."""
+        """Return the sampler data of each call for tiles from points `firsts`; the last tile is repeated on spare devices."""
         padded = [*firsts, *[firsts[-1]] * (-len(firsts) % self.tiles)]
         calls = np.asarray(padded, np.int64).reshape(-1, 1, self.tiles)
         chunks = calls + np.arange(0, self.tile, self.chunk)[:, None]

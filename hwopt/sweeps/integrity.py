@@ -1,7 +1,7 @@
-"""Damage of a store: files that a disk lost or changed, met when a store is opened again; what is damaged is computed again.
+"""Damage detection for sweep stores: files lost or changed on disk are found on opening, and their blocks are recomputed.
 
-A finished store is looked at by the sizes of its files and by reading its summary. One that is to go on is looked at by the
-checksums of its finished blocks.
+A finished store is checked by its file sizes and by reading its summary. An unfinished store is checked by the checksums of its
+finished blocks.
 """
 
 import json
@@ -18,18 +18,18 @@ from hwopt.sweeps.storage import Place
 from hwopt.sweeps.store import BLOCKS, CHECKSUM, DONE, Store, damaged, is_rows, writing
 
 _OF_A_SUMMARY = ("finished", "best_are")
-"""Attributes of a finished store."""
+"""Attributes that only a finished store has."""
 
 
 def open_to_resume(folder: Place | None, configuration: str, versions: str) -> Store | None:
-    """The store of a folder as it was left, without what was damaged of it: finished, or to go on.
+    """Open the store in a folder to return its results or to resume it, with damaged blocks removed.
 
-    **Arguments:** `configuration` and `versions` of the sweep that is asked for.
+    **Arguments:** `configuration` and `versions`: JSON documents of the requested sweep.
 
-    **Returns:** None where a store is to be created: there is no folder, or an empty one.
+    **Returns:** the store; None if one has to be created, because the folder does not exist or is empty.
 
-    **Raises:** `UserError` for a file, a folder that cannot be looked into or holds something else, another sweep, one that
-    other versions began, or damage that cannot be repaired.
+    **Raises:** `UserError` for a file, an unreadable folder, a folder with something else, a different sweep, a sweep begun by
+    other software versions, or damage that cannot be repaired.
     """
     if folder is None:
         return None
@@ -46,7 +46,7 @@ def open_to_resume(folder: Place | None, configuration: str, versions: str) -> S
             raise UserError(
                 f"sweep: {folder} holds another sweep (it differs in {', '.join(differing)}): choose another --out"
             )
-        first = jax.process_index() == 0  # of several the first repairs before the others look
+        first = jax.process_index() == 0  # only the first process repairs
         wrong = find_damage(store) if store.finished and first else ""
         if store.finished and not wrong:
             return store
@@ -65,9 +65,11 @@ def open_to_resume(folder: Place | None, configuration: str, versions: str) -> S
 
 
 def find_damage(store: Store) -> str:
-    """What of a finished store is not what was written, in words, by the sizes of its files; empty where nothing is.
+    """Describe in words how a finished store differs from the data written, judging by file sizes; empty if it is intact.
 
-    **Raises:** `UserError` where the store's own description is damaged.
+    The summary is compared by its checksum. A store without checksums is only checked for readability.
+
+    **Raises:** `UserError` if the store's own metadata are damaged.
     """
     arrays = _arrays(store)
     if not store.has_checksums:
@@ -82,7 +84,7 @@ def find_damage(store: Store) -> str:
 
 
 def _reopened(store: Store) -> Store:
-    """A finished store as one that is to go on: its summary is made anew."""
+    """Turn a finished store back into an unfinished one, so that its summary is regenerated."""
     assert store.folder is not None
     path = store.folder / "zarr.json"
     document = json.loads(path.read_text(encoding="utf-8"))
@@ -94,11 +96,11 @@ def _reopened(store: Store) -> Store:
 
 
 def _forget_damaged(store: Store) -> None:
-    """Mark the damaged blocks of a store that is to go on as not done, and remove the files of all that are not.
+    """Mark the damaged blocks of an unfinished store as not done, and delete the files of all blocks that are not done.
 
-    **Raises:** `UserError` where the store's own description is damaged.
+    **Raises:** `UserError` if the store's own metadata are damaged.
     """
-    _arrays(store)  # refuses descriptions that cannot be read
+    _arrays(store)  # rejects unreadable metadata
     done, sums = store.array(f"{BLOCKS}/{DONE}"), store.has_checksums
     for block in range(store.blocks):
         marked = _read(done, block)
@@ -110,7 +112,7 @@ def _forget_damaged(store: Store) -> None:
 
 
 def _is_whole(store: Store, block: int) -> bool:
-    """Whether a finished block is what was written; of a store without checksums, whether it can be read."""
+    """Return whether a finished block matches its checksum; in a store without checksums, whether it can be read."""
     if store.has_checksums:
         seal = _read(store.array(f"{BLOCKS}/{CHECKSUM}"), block)
         return seal is not None and tuple(seal) == (store.size(block), store.checksum(block))
@@ -118,7 +120,7 @@ def _is_whole(store: Store, block: int) -> bool:
 
 
 def _is_readable(store: Store, name: str, array: Any, place: Any = ...) -> bool:
-    """Whether an array, or a block's part of it, can be read: rows, which are not compressed, by the sizes of their files."""
+    """Return whether an array, or one block of it, can be read. Uncompressed row arrays are checked by their file sizes."""
     if not is_rows(array):
         return _read(array, place) is not None
     size = math.prod(array.chunks) * array.dtype.itemsize
@@ -127,7 +129,10 @@ def _is_readable(store: Store, name: str, array: Any, place: Any = ...) -> bool:
 
 
 def _arrays(store: Store) -> list[tuple[str, Any]]:
-    """Arrays of the root, by name; those of `blocks` are opened too."""
+    """Return the arrays of the root by name, after opening those of the group `blocks` too.
+
+    **Raises:** `UserError` if the metadata of an array cannot be read.
+    """
     try:
         inner: Any = store.group[BLOCKS]
         for name in inner.array_keys():
@@ -135,15 +140,15 @@ def _arrays(store: Store) -> list[tuple[str, Any]]:
         return [(name, store.array(name)) for name in store.group.array_keys()]
     except OSError:
         raise
-    except Exception as failure:  # zarr has many ways to say that a description cannot be read
+    except Exception as failure:  # zarr raises many exception types for unreadable metadata
         raise damaged(store.folder, f"a description cannot be read, {type(failure).__name__}") from None
 
 
 def _read(array: Any, place: Any) -> np.ndarray | None:
-    """A part of an array; None where it cannot be read."""
+    """Read a part of an array; None if it cannot be decoded."""
     try:
         return np.asarray(array[place])
     except OSError:
         raise
-    except Exception:  # a codec's own ways to say that its bytes are none of its
+    except Exception:  # codecs raise exceptions of their own for bytes that they cannot decode
         return None

@@ -1,11 +1,13 @@
-"""Where a sweep should look more closely: a short search by the sweep's own compiled program, the same every time it is made.
+"""Pilot search for importance sampling: finds boxes of good designs with the sweep's own compiled program, reproducibly.
 
-Rounds of points narrow a box of the unit cube around the best of them, by constraints first, then by the objective: first the whole
-cube, then boxes that are known to hold something good (`start.py`). When all in the box is about as good, one to three of its
-integers at a time are opened again to their whole ranges, and what is continuous a little, for who finds something better there
-has the next box. The boxes on the way become the levels of the sweep (`Strata`).
+Rounds of points narrow a box of the unit cube around the best points. Points are ranked by constraint violation first, then by
+the objective. The first box is the whole cube; others are boxes around known good designs (`warm_start.py`).
 
-Whatever the search misses, a part of the sweep is drawn from the whole space, and weights make up for the rest.
+When all points of a box are about equally good, the search widens it again. One to three integers at a time regain their whole
+ranges, and continuous coordinates a small neighborhood. An improvement gives the next box. The boxes along the way become the
+levels of the sweep (`Strata`).
+
+Whatever the pilot misses, a part of the sweep is drawn from the whole space, and weights keep the estimates unbiased.
 """
 
 import itertools
@@ -33,11 +35,15 @@ def pilot_strata(
     starts: Sequence[tuple[np.ndarray, np.ndarray]] = (),
     options: SweepOptions = SEARCH.sweep,
 ) -> Strata:
-    """The boxes in which a question's good designs were found, from the whole cube to the best of them.
+    """Return the nested boxes in which good designs were found, from the whole cube to the box of the best one.
 
-    **Arguments:** `evaluator` of a `StratifiedSobol` sampler; `reduction` that ranks; `integers`: coordinates that are opened
-    together;
-    `starts`: ends of boxes that are known to hold good designs; `options`: points, rounds and tolerances.
+    **Arguments:**
+
+    - `evaluator`: evaluator of a `StratifiedSobol` sampler.
+    - `reduction`: ranks the variants.
+    - `integers`: integer coordinates, which are widened in combinations of up to three.
+    - `starts`: lower and upper ends of boxes known to contain good designs.
+    - `options`: points, rounds and tolerances.
     """
     pilot = _Pilot(evaluator, reduction, seed, frozenset(integers), options)
     axes = len(pilot.names)
@@ -56,7 +62,7 @@ def pilot_strata(
             break
         pilot.narrow(box)
     pilot.narrow(pilot.box, options.sharp)
-    # What the whole space says rests on the boxes on the first way, what the best is on the last.
+    # Estimates for the whole space rely on the boxes of the first path, the best designs on the last box.
     chosen = [*_spread_by_volume(wide, MOST_LEVELS - 2), pilot.box]
     return Strata.nested(pilot.names, np.stack([x.low for x in chosen]), np.stack([x.high for x in chosen]))
 
@@ -68,33 +74,33 @@ class _PilotBox:
 
     @property
     def volume(self) -> float:
-        """Logarithm of its share of the cube."""
+        """Logarithm of the box's share of the cube."""
         return float(np.log(self.high - self.low).sum())
 
     def wider(self, by: float) -> "_PilotBox":
-        """It and a part of each side to both ends."""
+        """Return the box extended at both ends by a fraction `by` of each side."""
         side = by * (self.high - self.low)
         return _PilotBox(np.maximum(self.low - side, 0.0), np.minimum(self.high + side, 1.0))
 
     def hull(self, points: np.ndarray, best: np.ndarray, room: float) -> "_PilotBox":
-        """The part of it that holds some points (coordinate, point), and the best one."""
+        """Return the part of the box that contains the given points (coordinate, point) and the best one."""
         low, high = np.minimum(points.min(axis=1), best), np.maximum(points.max(axis=1), best)
         return _PilotBox(np.maximum(self.low, low - room), np.minimum(self.high, high + room))
 
     def around(self, best: np.ndarray, room: float) -> "_PilotBox":
-        """It and as much beside a point."""
+        """Return a box that contains this one and an equally large neighborhood of a point."""
         side = np.maximum(self.high - self.low, 0.02) / 2.0
         low, high = np.minimum(self.low - side, best - side), np.maximum(self.high + side, best + side)
         return _PilotBox(np.clip(low, 0.0, 1.0 - room), np.clip(high, room, 1.0))
 
     def near(self, best: np.ndarray, axes: Sequence[int], loose: float, room: float) -> "_PilotBox":
-        """It, but along some coordinates what is near a point."""
+        """Return the box with some coordinates, `axes`, restricted to the neighborhood of a point."""
         low, high = self.low.copy(), self.high.copy()
         low[axes], high[axes] = best[axes] - loose, best[axes] + loose
         return _PilotBox(np.clip(low, 0.0, 1.0 - room), np.clip(high, room, 1.0))
 
     def opened(self, axes: Sequence[int]) -> "_PilotBox":
-        """It with some coordinates free."""
+        """Return the box with some coordinates at their full ranges."""
         low, high = self.low.copy(), self.high.copy()
         low[list(axes)], high[list(axes)] = 0.0, 1.0
         return _PilotBox(low, high)
@@ -102,7 +108,7 @@ class _PilotBox:
 
 @dataclass
 class _Pilot:
-    """A search under way."""
+    """State of a pilot search."""
 
     evaluator: Evaluator
     reduction: Reduction
@@ -121,8 +127,8 @@ class _Pilot:
         self.loose = [axis for axis, name in enumerate(self.names) if name not in self.integers]
 
     def ranked(self, boxes: Sequence[_PilotBox]) -> tuple[StratifiedSobol, np.ndarray]:
-        """A round of points, as many in each box, and the rank of each."""
-        # Of another seed than the sweep's own points, which must not follow from what was found among them.
+        """Evaluate a round of points, equally many in each box, and return the sampler and the rank of each point."""
+        # Another seed than for the sweep itself: its points must be independent of the boxes found here.
         count = self.options.round_points
         base = Sobol(self.names, count, [self.seed, 2, self.rounds])
         turns = np.arange(count // GROUP) * len(boxes) // (count // GROUP)
@@ -138,7 +144,7 @@ class _Pilot:
         return np.asarray(self.reduction.compiled_codes(evaluator(starts))["rank"])
 
     def narrow(self, box: _PilotBox, alike: float | None = None) -> None:
-        """Narrow a box until all in it is about as good as the best; `path` gets what it was on the way."""
+        """Narrow a box until all its points are about as good as the best one; append each intermediate box to `path`."""
         self.box, own = box, self.options
         alike = own.alike if alike is None else alike
         while self.rounds < own.rounds:
@@ -156,7 +162,7 @@ class _Pilot:
         self.path.append(self.box)
 
     def begin(self, box: _PilotBox) -> None:
-        """Narrow another box, and go on from there where something better is in it."""
+        """Narrow another box, and continue from it if it contains a better point."""
         before = self.best, self.point, self.box
         self.best, self.point = math.inf, np.zeros(0)
         self.narrow(box)
@@ -164,7 +170,7 @@ class _Pilot:
             self.best, self.point, self.box = before
 
     def reopened(self, axes: Sequence[Sequence[int]]) -> _PilotBox | None:
-        """A box to narrow again, around something better than the best with some coordinates free; None without."""
+        """Return a box to narrow next, around a better point found with some coordinates free; None without one."""
         before = self.best
         near = self.box.near(self.point, self.loose, self.options.loose, self.options.room)
         sampler, rank = self.ranked([near.opened(each) for each in axes])
@@ -180,7 +186,7 @@ class _Pilot:
 
 
 def _spread_by_volume(path: Sequence[_PilotBox], most: int) -> list[_PilotBox]:
-    """Boxes of a path, the widest first, about as far from one another by the logarithm of their volumes."""
+    """Select boxes of a path, from the widest, about evenly spaced in the logarithm of their volume."""
     volumes = np.array([box.volume for box in path])
     wanted = np.linspace(0.0, volumes[-1], most + 2)[1:-1]
     places = sorted({int(np.abs(volumes - volume).argmin()) for volume in wanted})

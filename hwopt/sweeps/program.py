@@ -1,6 +1,7 @@
-"""One question as functions of variants: metrics, constraints, what binds, and elasticities.
+"""A design problem as functions of a variant: metrics, constraints, binding constraint, and elasticities.
 
-The functions take numbers of one variant or columns of many. An evaluator turns all of them into one list of scalar operations.
+The functions accept the numbers of one variant or columns of many variants. An evaluator compiles them into one list of scalar
+operations.
 """
 
 import math
@@ -24,30 +25,32 @@ from hwopt.trace.scalar_program import ScalarProgram, Symbol, scalar_program
 from hwopt.trace.simplify import slopes
 
 PARTS = tuple(name.removesuffix("_s") for name in Breakdown._fields)
-"""Parts of a step, in the order of a report's bottleneck."""
+"""Parts of a training step or decoding pass, in the order of the bottleneck codes of a report."""
 
 OUTSIDE = "bounds"
-"""Name of the constraint that a design lies in its box and its integers are integers."""
+"""Name of the constraint that a design lies within the variable bounds and that its integers are integers."""
 
 OUTCOMES = ("impossible", "over_budget", "feasible")
-"""What becomes of a variant: not buildable as it stands, buildable but beyond a budget, all constraints hold."""
+"""Outcomes of a variant: not buildable, buildable but over a budget, all constraints satisfied."""
 
 WORST = 1e30
-"""Violation of a variant whose numbers are not finite."""
+"""Violation assigned to a variant with non-finite numbers."""
 
 JUDGED = ("violation", "binding", "outcome", "contends", "bottleneck", "finite")
-"""Columns that say what becomes of a variant."""
+"""Columns that classify a variant: feasibility, binding constraint and bottleneck."""
 
 _HOLDS = math.exp(FEASIBILITY_TOLERANCE)
-"""The largest used / limit of a constraint that holds."""
+"""Largest ratio used / limit of a satisfied constraint."""
 
 
 @dataclass(frozen=True)
 class SweepProgram:
-    """A question, and the metrics that are wanted of each variant.
+    """A design problem, and the metrics to compute for each variant.
 
-    **Arguments:** `pareto`: metrics of the front, whose own budgets do not keep a variant from it; `numbered`: names in which
-    constraints are numbered, where questions with others stand beside it.
+    **Arguments:**
+
+    - `pareto`: metrics of the Pareto front; exceeding a budget on one of them does not exclude a variant from the front.
+    - `numbered`: list of constraint names that defines their numbers, if the store also has problems with other constraints.
     """
 
     problem: Problem
@@ -65,17 +68,17 @@ class SweepProgram:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """Columns that the model takes, in order."""
+        """Names of the columns that the model takes, in order."""
         return tuple(each.name for each in self.problem.variables)
 
     @property
     def constraints(self) -> tuple[str, ...]:
-        """Budgets, what makes a design one, and that it lies in its box."""
+        """Names of the budgets, the buildability constraints, and the bounds constraint."""
         return (*self.problem.constraints, OUTSIDE)
 
     @cached_property
     def evaluated(self) -> ScalarProgram:
-        """Metrics, the bottleneck's number, and each constraint, used / limit, of `variables` in SI."""
+        """Scalar program from `variables` (SI) to the metrics, the bottleneck code, and used / limit of each constraint."""
 
         def outputs(exact: ExactValues) -> Any:
             return (
@@ -88,14 +91,14 @@ class SweepProgram:
 
     @cached_property
     def _beyond(self) -> ScalarProgram:
-        """How far designs lie beyond their box, of `variables`."""
+        """Scalar program from `variables` to the ratio by which a design exceeds its bounds."""
         beyond = lambda x: self.space.beyond(dict(zip(self.variables, x, strict=True)))
         return scalar_program(lambda x: beyond(list(x)), len(self.variables))
 
     def line(self, kind: str, names: Sequence[str], elasticities: "VariantElasticities | None" = None) -> ScalarProgram:
-        """Variables, metrics, `JUDGED` and elasticities, from the numbers of a point.
+        """Return the scalar program from the coordinates of a point to variables, metrics, `JUDGED` and elasticities.
 
-        **Arguments:** `kind` and `names` of these numbers: `Space.points`.
+        **Arguments:** `kind` and `names` of these coordinates: see `Space.points`.
         """
         points = self.space.points(kind, names)
         evaluated = self.evaluated.of(points)
@@ -106,12 +109,17 @@ class SweepProgram:
         return points.beside(evaluated.only(range(len(self.metrics))), judged, *slopes)
 
     def judged(self, evaluated: Sequence[Array]) -> dict[str, Array]:
-        """What follows from `evaluated`.
+        """Classify variants from the outputs of `evaluated`.
 
-        **Returns:** `JUDGED`: `outcome` (number in `OUTCOMES`), `violation` (largest log(used / limit)), `binding` (number of the
-        constraint that decides: of impossible variants the worst of those that make a design one, of those over budget the
-        worst budget, of feasible ones the nearest to its limit), `contends` (all holds but budgets on metrics of the front),
-        `bottleneck`, and `finite`. A variant with a number that is not finite is impossible.
+        **Returns:** the columns of `JUDGED`:
+
+        - `outcome`: number in `OUTCOMES`. A variant with a non-finite number is impossible.
+        - `violation`: largest log(used / limit).
+        - `binding`: number of the decisive constraint. For impossible variants it is the worst buildability constraint, for
+          variants over budget the worst budget, for feasible ones the constraint nearest to its limit.
+        - `contends`: all constraints are satisfied except possibly budgets on metrics of the front.
+        - `bottleneck`: code of the largest part of a step.
+        - `finite`: all numbers are finite.
         """
         metrics, used = evaluated[: len(self.metrics)], evaluated[len(self.metrics) + 1 :]
         finite = jnp.ones(used[0].shape, bool)
@@ -138,10 +146,10 @@ class SweepProgram:
         }
 
     def _worst(self, used: Sequence[Array], places: Sequence[int]) -> tuple[Array, Array]:
-        """Largest of some constraints, and its number.
+        """Return the largest used / limit of some constraints, and the number of that constraint.
 
-        What no variable moves binds nowhere while it holds, though it may stand at its limit: experts of a dense model; nor do
-        an equality (all chips are used), and lying in the box.
+        A satisfied constraint that no variable influences never counts as binding, even at its limit (experts of a dense
+        model). The same holds for equalities (all chips are used) and for the bounds.
         """
         names = self.numbered or self.constraints
         worst = jnp.zeros(used[0].shape, used[0].dtype)
@@ -157,7 +165,7 @@ class SweepProgram:
 
     @cached_property
     def _present(self) -> tuple[int, ...]:
-        """Places of metrics that the machine has: what a phase that is elsewhere would say is not a number."""
+        """Indices of the metrics that exist for this machine; metrics of a phase that runs on another machine are NaN."""
         outputs = self.evaluated.outputs[: len(self.metrics)]
         return tuple(
             place for place, each in enumerate(outputs) if isinstance(each, Symbol) or not np.isnan(np.asarray(each))
@@ -165,7 +173,11 @@ class SweepProgram:
 
     @cached_property
     def never_near(self) -> frozenset[int]:
-        """Places of constraints that no variable reaches, of equalities, and of the box, which says no distance inside."""
+        """Indices of constraints that never count as near their limit: independent of all variables, equalities, and the
+        bounds.
+
+        The bounds constraint gives no distance to the bounds for a design within them.
+        """
         declared, outputs = declared_margins(), self.evaluated.outputs[len(self.metrics) + 1 :]
         names = (name.rpartition(".")[2] for name in self.problem.constraints)
         equalities = {place for place, name in enumerate(names) if name in declared and declared[name].equality}
@@ -173,11 +185,12 @@ class SweepProgram:
         return frozenset(equalities | fixed | {len(self.problem.constraints)})
 
     def exact(self, designs: Sequence[np.ndarray]) -> tuple[ExactValues, np.ndarray]:
-        """A few designs in float64, each with its whole report.
+        """Evaluate a few designs in float64, each with its full report.
 
-        **Arguments:** a column for each of `variables`.
+        **Arguments:** `designs`: a column for each of `variables`.
 
-        **Returns:** the designs, and the constraints' logarithms (variant, constraint), the last that of the box.
+        **Returns:** the evaluated designs, and log(used / limit) of the constraints (variant, constraint), the bounds
+        constraint last.
         """
         exact = self.model.designs(designs)
         (beyond,) = self._beyond.on_numbers(*designs)
@@ -186,9 +199,9 @@ class SweepProgram:
 
 @dataclass(frozen=True)
 class VariantElasticities:
-    """Percent of the objective per percent of variables and of the question's other inputs, for every variant.
+    """Elasticities for every variant: per cent change of the objective per per cent change of a variable or other input.
 
-    **Arguments:** `inputs`: names of variables, and inputs of the question's template.
+    **Arguments:** `inputs`: names of variables, and inputs of the problem's template.
     """
 
     program: SweepProgram
@@ -200,7 +213,7 @@ class VariantElasticities:
 
     @cached_property
     def _places(self) -> list[int]:
-        """Of `inputs` among the program's variables and the other inputs behind them."""
+        """Indices of `inputs` among the program's variables followed by the other inputs."""
         variables = self.program.variables
         return [
             variables.index(each) if isinstance(each, str) else len(variables) + self._others.index(each)
@@ -209,7 +222,7 @@ class VariantElasticities:
 
     @cached_property
     def line(self) -> ScalarProgram:
-        """`d log objective / d log input` of each input, of the program's variables."""
+        """Scalar program from the program's variables to `d log objective / d log input` for each input."""
         objective = self.program.model.line(lambda exact: exact.objective, [each.place for each in self._others])
         of_all, free = slopes(objective, self._places), self.program.evaluated.inputs
         columns = ScalarProgram(free, (), (*free, *(np.float64(each.value) for each in self._others)))

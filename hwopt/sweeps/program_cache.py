@@ -1,4 +1,4 @@
-"""Programs of questions that this process has swept before: to trace and compile one takes longer than most sweeps."""
+"""In-process cache of sweep programs: tracing and compiling one takes longer than most sweeps."""
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
@@ -15,12 +15,12 @@ from hwopt.sweeps.samplers import DesignTable, Sampler
 T = TypeVar("T")
 
 MOST = 16
-"""Programs, evaluators and searched designs that are kept."""
+"""Maximum number of cached programs, evaluators and search results."""
 
 
 @dataclass(frozen=True)
 class _ProgramKey:
-    """Something that is made anew only where nothing equal is kept."""
+    """Cache key that also carries the function that creates a missing value."""
 
     decided: Hashable
     make: Callable[[], Any] = field(compare=False)
@@ -32,17 +32,20 @@ def _kept(same: _ProgramKey) -> Any:
 
 
 def recent_programs(decided: Hashable, make: Callable[[], T]) -> T:
-    """What was made before of something equal, else made now. **Arguments:** `decided`: all that makes it what it is."""
+    """Return the cached value of an equal key, otherwise create it.
+
+    **Arguments:** `decided`: the key, everything that determines the value; `make`: creates the value.
+    """
     return _kept(_ProgramKey(decided, make))
 
 
 def forget() -> None:
-    """Keep nothing of what was swept: benchmarks measure how long it takes to begin."""
+    """Clear the cache, so that benchmarks can measure the start-up time of a sweep."""
     _kept.cache_clear()
 
 
 def program_of(program: SweepProgram, dtype: str) -> SweepProgram:
-    """A program of sweeps in `dtype`, or an equal one whose parts are known already."""
+    """Return the cached sweep program equal to `program` for this `dtype`, already traced, or `program` itself."""
     return recent_programs((dtype, decided(program)), lambda: program)
 
 
@@ -54,12 +57,12 @@ def evaluator_of(
     elasticities: VariantElasticities | None = None,
     devices: tuple[Any, ...] = (),
 ) -> Evaluator:
-    """An evaluator, with the compiled program of an equal one where there is one. **Arguments:** as of `Evaluator`."""
+    """Return an evaluator that reuses the compiled program of an equal one, if cached. **Arguments:** see `Evaluator`."""
 
     def make() -> Evaluator:
         return Evaluator(program, sampler, tile, dtype, elasticities, devices)
 
-    if isinstance(sampler, DesignTable):  # which would be kept too, and may be large
+    if isinstance(sampler, DesignTable):  # not cached: it would keep its table, which may be large, in memory
         return make()
     inputs = None if elasticities is None else tuple(getattr(each, "name", each) for each in elasticities.inputs)
     own = decided(program), inputs, type(sampler), sampler.names, tile, dtype, devices
@@ -67,7 +70,7 @@ def evaluator_of(
 
 
 def decided(program: SweepProgram) -> Hashable:
-    """All that makes a program what it is: structure by equality, functions by identity, numbers by their bits."""
+    """Return the cache key of a program: structure compared by equality, functions by identity, numbers bit by bit."""
     problem = program.problem
     leaves, tree = jax.tree.flatten(problem.template)
     numbers = tuple((np.shape(leaf), np.asarray(leaf).dtype.str, np.asarray(leaf).tobytes()) for leaf in leaves)

@@ -1,8 +1,7 @@
-"""What is kept of a block of variants without its rows: counts, histograms, the best, the Pareto front, a bottleneck map.
+"""Reduction of a block of variants to counts, histograms, best variants, Pareto front and bottleneck map.
 
-A tile is counted on the device that evaluated it, which also marks the few rows that may change what is known of the block:
-its best, its front and its map (`Reduction.reduced`). Those are joined on the host (`Block`). Which tiles a block is made of
-changes nothing.
+The device that evaluates a tile also counts it, and marks the few rows that may change the best, front or map of the block
+(`Reduction.reduced`). The host merges these rows (`Block`). The result does not depend on how a block is split into tiles.
 """
 
 import math
@@ -22,40 +21,40 @@ from hwopt.sweeps.evaluator import options_of
 from hwopt.sweeps.program import OUTCOMES, PARTS
 
 BINS = 64
-"""Bins of a histogram, of equal ratio; the first and the last hold what lies beyond as well."""
+"""Bins of a histogram, at equal ratios; the first and last bins include values beyond the edges."""
 
 CELLS = (48, 48)
-"""Cells of a bottleneck map, (y, x), of equal ratio."""
+"""Cells of a bottleneck map, (y, x), at equal ratios."""
 
 BEST = 32
-"""Best variants of a block that are kept."""
+"""Number of best variants kept for each block."""
 
 FRONT = 4096
-"""Points of a block's Pareto front that can be kept."""
+"""Maximum number of Pareto points stored for a block."""
 
 REFERENCES = 16
-"""Points of the front so far with which new ones are compared first."""
+"""Number of points of the current front against which new points are prefiltered."""
 
 FIRST, FIRST_REMOTE = 1 << 12, 1 << 16
-"""Variants of a block that the host looks at first, in its own memory and in another: what they beat need not be sent."""
+"""Variants of a block that the host reads first, for local and remote device memory. Rows that they beat need not be sent."""
 
 SENT = 4096
-"""Marked rows of a tile that an accelerator sends along with its counts; of more it sends whole columns."""
+"""Maximum number of marked rows of a tile that an accelerator sends with its counts; above it, whole columns are sent."""
 
 COPIES = 64
-"""Counters of each code on an accelerator, added in the end: threads that count the same code wait for one another. An H200
-takes half the time with 8, 64 or 512 as with one."""
+"""Copies of each counter on an accelerator, summed at the end: threads that increment the same counter wait for one another. An
+H200 takes half the time with 8, 64 or 512 copies as with one."""
 
 MAY_BE_BEST, MAY_BE_ON_FRONT, MAY_BE_LEAST = 1, 2, 4
-"""Marks of a row that may be among the best, on the front, or least of its cell."""
+"""Bit flags of a row that may be among the best, on the front, or the minimum of its map cell."""
 
 INFEASIBLE = 1e3
-"""What the rank of a variant over budget begins at, and half of what that of an impossible one does: more than any logarithm."""
+"""Rank offset of variants over budget, larger than any log objective; impossible variants get twice this offset."""
 
 
 @dataclass(frozen=True)
 class Edges:
-    """Bins of equal ratio between two bounds."""
+    """Histogram bins of equal ratio between two bounds."""
 
     low: float
     high: float
@@ -66,7 +65,7 @@ class Edges:
         return np.geomspace(self.low, self.high, self.count + 1)
 
     def number(self, column: Array) -> Array:
-        """The bin of each value, the outermost ones for what lies beyond."""
+        """Return the bin number of each value; values beyond the bounds go to the outermost bins."""
         scale = self.count / math.log(self.high / self.low)
         at = jnp.floor((jnp.log(column) - math.log(self.low)) * scale)
         return jnp.clip(jnp.nan_to_num(at), 0, self.count - 1).astype(jnp.int32)
@@ -74,11 +73,18 @@ class Edges:
 
 @dataclass(frozen=True)
 class Reduction:
-    """What is counted, and between which bounds.
+    """Definition of a reduction: which columns to count, and between which bounds.
 
-    **Arguments:** `variables`: columns kept of the best and of the front; `objective`; `pareto`: metrics, all minimised;
-    `histograms`: metric -> edges; `map_x`, `map_y`: variable and edges, None without a map; `constraints`: how many; `levels`:
-    how many nested boxes variants are drawn from, which are counted apart; `remote`: columns are not in the host's memory.
+    **Arguments:**
+
+    - `variables`: columns kept for the best variants and the front.
+    - `objective`: name of the objective.
+    - `pareto`: metrics of the front, all minimized.
+    - `histograms`: metric -> edges.
+    - `map_x`, `map_y`: variable and edges of each map axis; None without a map.
+    - `constraints`: number of constraints.
+    - `levels`: number of nested sampling boxes, which are counted separately.
+    - `remote`: whether the columns are in device memory, outside the host's memory.
     """
 
     variables: tuple[str, ...]
@@ -93,32 +99,32 @@ class Reduction:
 
     @property
     def lengths(self) -> dict[str, int]:
-        """How many codes of each kind there are."""
+        """Return the number of codes of each counted category."""
         bins = {f"bin {name}": len(OUTCOMES) * edges.count for name, edges in self.histograms.items()}
         cells = {"cell outcome": len(OUTCOMES) * self.cells} if self.cells else {}
         return {"verdict": math.prod(self.verdicts), **bins, **cells}
 
     @property
     def verdicts(self) -> tuple[int, int, int]:
-        """How many outcomes, behind them that of what is not finite, bottlenecks and constraints a verdict is made of."""
+        """Shape of a verdict code: outcomes (plus one for non-finite variants), bottlenecks, constraints."""
         return len(OUTCOMES) + 1, len(PARTS), self.constraints
 
     @property
     def cells(self) -> int:
-        """Cells of the map, 0 without one."""
+        """Number of map cells, 0 without a map."""
         return self.map_x[1].count * self.map_y[1].count if self.map_x and self.map_y else 0
 
     @property
     def rows(self) -> tuple[str, ...]:
-        """Columns that are read of the rows that are marked."""
+        """Columns that the host reads for marked rows."""
         cell = ("cell",) if self.cells else ()
         own = ("outcome", "bottleneck", "contends", "rank", *cell, *self.variables, self.objective, *self.pareto)
         return tuple(dict.fromkeys(own))
 
     def codes(self, columns: Mapping[str, Array]) -> dict[str, Array]:
-        """Numbers by which variants are counted: those of `lengths`, cells, and the rank of each variant.
+        """Return the codes by which variants are counted (those of `lengths`), the map cells, and the rank of each variant.
 
-        **Arguments:** `columns` of an evaluator; what is not read does not reach the device's program.
+        **Arguments:** `columns` of an evaluator; unused ones do not enter the compiled program.
         """
         outcome, finite = columns["outcome"].astype(jnp.int32), columns["finite"]
         missed = (len(OUTCOMES) - 1 - outcome) * INFEASIBLE + columns["violation"]
@@ -138,11 +144,15 @@ class Reduction:
         return codes
 
     def reduced(self, columns: Mapping[str, Array], size: Array, known: Mapping[str, Array]) -> dict[str, Array]:
-        """A tile reduced, for `Block.join`.
+        """Reduce a tile on the device.
 
-        **Arguments:** `columns` with `codes`; `size`: how many of them count; `known` of the block so far: `Block.known`.
+        **Arguments:**
 
-        **Returns:** counts, the `marks` of each row, and where columns are remote `sent`: how many rows are marked, and the
+        - `columns`: columns of the evaluator and of `codes`.
+        - `size`: number of rows that count; later ones are padding.
+        - `known`: current state of the block, from `Block.known`.
+
+        **Returns:** counts and the `marks` of each row. If columns are remote, also `sent`: the number of marked rows and the
         first `SENT` of them.
         """
         places = jnp.arange(columns["outcome"].shape[0])
@@ -163,7 +173,7 @@ class Reduction:
         if self.cells:
             value, bound = columns[self.objective].astype(jnp.float32), jnp.asarray(known["least"])
             own = counts & (columns["outcome"] > 0)
-            if self.remote:  # so that few rows are sent: most that beat what was known beat each other
+            if self.remote:  # bounds tightened within the tile, so that few rows are marked and sent
                 bound = bound.at[columns["cell"]].min(jnp.where(own, value, jnp.inf))
             marks = marks | jnp.where(own & (value <= bound[columns["cell"]]), MAY_BE_LEAST, 0)
         marks = jnp.where(counts, marks, 0).astype(jnp.int8)
@@ -174,7 +184,7 @@ class Reduction:
         return reduced | {"marks": marks}
 
     def _promising(self, metrics: list[Array], contends: Array, references: Array) -> Array:
-        """Variants that no reference is as good as on every metric."""
+        """Return which contending variants no reference point weakly dominates."""
         left = contends
         for point in references:
             left = left & reduce(operator.or_, [x < bound for x, bound in zip(metrics, point, strict=True)])
@@ -182,36 +192,36 @@ class Reduction:
 
     @cached_property
     def compiled(self) -> Callable[..., dict[str, Array]]:
-        """`reduced`, compiled."""
+        """Compiled version of `reduced`."""
         return jax.jit(self.reduced, compiler_options=options_of(jax.default_backend()))
 
     @cached_property
     def compiled_codes(self) -> Callable[..., dict[str, Array]]:
-        """`codes`, compiled."""
+        """Compiled version of `codes`."""
         return jax.jit(self.codes, compiler_options=options_of(jax.default_backend()))
 
     def read(self, columns: Mapping[str, Array], places: np.ndarray) -> dict[str, np.ndarray]:
-        """The columns that are read, at some places, on the host."""
+        """Copy some rows of the required columns to the host."""
         return {name: np.asarray(columns[name])[places] for name in self.rows}
 
     @cached_property
     def beginning(self) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
-        """The first rows of the columns that are read, compiled."""
+        """Compiled function that returns the first rows of the required columns."""
         count = FIRST_REMOTE if self.remote else FIRST
         return jax.jit(lambda columns: {name: columns[name][:count] for name in self.rows})
 
 
 class Tile(NamedTuple):
-    """A tile that the device is counting."""
+    """A tile whose reduction runs on the device."""
 
     first: int  # number of its first variant
     size: int
     columns: Mapping[str, Array]
-    reduced: Mapping[str, Any]  # of `Reduction.reduced`
+    reduced: Mapping[str, Any]  # result of `Reduction.reduced`
 
 
 class Block:
-    """What is known of a block so far: `begin` and `finish` tiles, then `arrays`."""
+    """Running reduction of a block: call `begin` and `finish` for each tile, then `arrays`."""
 
     def __init__(self, reduction: Reduction):
         self.reduction = reduction
@@ -224,10 +234,13 @@ class Block:
         self._front |= dict.fromkeys((*reduction.variables, *reduction.pareto), nothing)
 
     def begin(self, first: int, columns: Mapping[str, Array], size: int) -> Tile:
-        """Let the device count a tile, and wait for nothing but the block's first columns.
+        """Start the reduction of a tile on the device; wait only for the block's first columns.
 
-        **Arguments:** `first`: number of its first variant; `columns` of evaluator and `Reduction.codes`; `size`: how many of
-        them count.
+        **Arguments:**
+
+        - `first`: number of the tile's first variant.
+        - `columns`: columns of the evaluator and of `Reduction.codes`.
+        - `size`: number of rows that count.
         """
         if not self._begun:
             self._begun = True
@@ -238,7 +251,7 @@ class Block:
         return Tile(first, size, columns, self.reduction.compiled(columns, size, self.known()))
 
     def finish(self, tile: Tile) -> None:
-        """Take what the device counted, and the rows that it marked."""
+        """Add the counts of a tile, and merge its marked rows."""
         counted = jax.device_get({name: x for name, x in tile.reduced.items() if name != "marks"})
         for name, total in self._sums.items():
             total += counted[name]
@@ -254,13 +267,13 @@ class Block:
             self._join_rows(tile.first, places, marks, rows)
 
     def known(self) -> dict[str, np.ndarray]:
-        """What a row has to beat: the last of the best, points of the front, and the least of each cell."""
+        """Return the thresholds for new rows: rank of the last best variant, points of the front, minimum of each cell."""
         full = len(self._best["rank"]) == BEST
         known = {"rank": np.float32(self._best["rank"][-1] if full else np.inf), "front": self._references()}
         return known | {"least": np.where(self._cells == _EMPTY, np.float32(np.inf), _objective(self._cells))}
 
     def _join_rows(self, first: int, places: np.ndarray, marks: np.ndarray, rows: Mapping[str, np.ndarray]) -> None:
-        """Join rows of a tile to what they are marked for; that some are known already changes nothing."""
+        """Merge marked rows of a tile into the best variants, the front and the map; repeated rows change nothing."""
         rows = {**rows, "variant": first + places.astype(np.int64)}
         chosen = lambda wanted, names: {name: rows[name][wanted] for name in names}
         own = (marks & MAY_BE_BEST > 0) & np.isfinite(rows["rank"]) & ~np.isin(rows["variant"], self._best["variant"])
@@ -274,12 +287,13 @@ class Block:
             self._front = front_of(joined, self.reduction.pareto)
         own = (marks & MAY_BE_LEAST > 0) & (rows["outcome"] > 0)
         if self.reduction.cells and own.any():
-            # The bits of a positive float32 ascend with it: one least integer holds the objective and its bottleneck.
+            # Bits of a positive float32 sort like its value, so the minimum of one integer gives the objective and its
+            # bottleneck.
             bits = rows[self.reduction.objective][own].astype(np.float32).view(np.uint32).astype(np.int64) << 8
             np.minimum.at(self._cells, rows["cell"][own], bits | rows["bottleneck"][own])
 
     def _references(self) -> np.ndarray:
-        """Points of the front so far, (`REFERENCES`, axis), infinite where there are fewer: they dominate nothing."""
+        """Return points of the current front, (`REFERENCES`, axis), padded with infinity, which dominates nothing."""
         columns, size = [self._front[name] for name in self.reduction.pareto], len(self._front["variant"])
         points = np.full((REFERENCES, len(columns)), np.inf, np.result_type(np.float32, *columns))
         places = _spread(size, REFERENCES)
@@ -288,11 +302,11 @@ class Block:
         return points
 
     def arrays(self, variables: Sequence[str] = ()) -> dict[str, np.ndarray]:
-        """What is stored of the block, arrays of fixed shapes: NaN, -1 and 0 where there is nothing.
+        """Return the arrays to store for the block, with fixed shapes, padded with NaN, -1 or 0.
 
-        Counts are whole numbers, level by level where there are several: what each stands for is multiplied in the end.
+        Counts are integers, by level if there are several. They are multiplied by the sampling weights at the end of the sweep.
 
-        **Arguments:** `variables`: those that values have a place for, by default those of the reduction.
+        **Arguments:** `variables`: variables with a column in the stored values; default: those of the reduction.
         """
         pareto, front, best = self.reduction.pareto, self._front, self._best
         variables = variables or self.reduction.variables
@@ -300,7 +314,7 @@ class Block:
         levels = self.reduction.levels
         verdicts = self._sums["verdict"].copy().reshape(levels, *self.reduction.verdicts)
         each = verdicts.sum(axis=(2, 3)).T  # impossible, over budget, feasible, not finite
-        verdicts[:, 0] += verdicts[:, -1]  # what is not finite is impossible
+        verdicts[:, 0] += verdicts[:, -1]  # non-finite variants are impossible
         verdicts = verdicts[:, :-1]
         counted = {f"histogram_{name}": self._sums[f"bin {name}"] for name in self.reduction.histograms}
         if self.reduction.cells:
@@ -331,12 +345,12 @@ _EMPTY = np.iinfo(np.int64).max
 
 
 def _spread(size: int, most: int) -> np.ndarray:
-    """At most so many places of a column, evenly spread."""
+    """Return at most `most` evenly spaced indices of a column."""
     return np.unique(np.linspace(0, size - 1, min(size, most)).astype(int))
 
 
 def _objective(cells: np.ndarray) -> np.ndarray:
-    """Objectives of cells that are not empty, float32."""
+    """Decode the objectives (float32) of non-empty map cells."""
     return (cells >> 8).astype(np.uint32).view(np.float32)
 
 
@@ -345,19 +359,19 @@ def _padded(column: np.ndarray, size: int, filling: float) -> np.ndarray:
 
 
 def _values(columns: Mapping[str, np.ndarray], names: Sequence[str], size: int) -> np.ndarray:
-    """Columns side by side, (size, name), NaN where there are fewer rows and in those that are missing."""
+    """Stack columns into an array (size, name); missing rows and missing columns are NaN."""
     missing = np.zeros(0, np.float32)
     return np.stack([_padded(columns.get(name, missing), size, np.nan) for name in names], axis=-1)
 
 
 def best_of(columns: Mapping[str, np.ndarray], count: int = BEST) -> dict[str, np.ndarray]:
-    """The best rows, in order of `rank`, then of `variant`."""
+    """Return the best rows, ordered by `rank`, then by `variant`."""
     order = np.lexsort((columns["variant"], columns["rank"]))[:count]
     return {name: column[order] for name, column in columns.items()}
 
 
 def front_of(columns: Mapping[str, np.ndarray], axes: Sequence[str]) -> dict[str, np.ndarray]:
-    """Rows that no other is as good as on all axes and better on one; ordered by the axes, the first row of equals kept."""
+    """Return the Pareto-optimal rows, ordered by the axes; of equal points the first row is kept."""
     order = np.lexsort((columns["variant"], *(columns[name] for name in reversed(axes))))
     points = np.stack([columns[name][order] for name in axes], axis=-1).astype(np.float64)
     kept = order[moocore.is_nondominated(points, keep_weakly=False)]
@@ -365,7 +379,7 @@ def front_of(columns: Mapping[str, np.ndarray], axes: Sequence[str]) -> dict[str
 
 
 def cells_of(cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Least objective and its bottleneck of each cell: NaN and -1 where no variant is possible."""
+    """Return the minimum objective of each cell and its bottleneck: NaN and -1 if no variant is possible."""
     empty = cells == _EMPTY
     objective = _objective(np.where(empty, 0, cells)).astype(np.float64)
     return np.where(empty, np.nan, objective), np.where(empty, -1, cells & 0xFF).astype(np.int8)
