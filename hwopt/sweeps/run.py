@@ -1,4 +1,4 @@
-"""The loop of a sweep: blocks that are not done, tile by tile, reduced and written; several processes share them."""
+"""The main loop of a sweep: evaluate, reduce and write all unfinished blocks, tile by tile, shared among processes."""
 
 import math
 import time
@@ -30,14 +30,14 @@ from hwopt.sweeps.summary import summary
 from hwopt.sweeps.warm_start import around, strata_around_optimum
 
 PILOT_ROOM = 4.0
-"""How far histograms reach beyond what the first tile of each case shows, as a ratio."""
+"""Ratio by which histograms extend beyond the range of values in the first tile of each case."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a sweep is."""
+    """Progress of a sweep, passed to the callback."""
 
-    done: int  # variants, of those that this process had to do
+    done: int  # variants evaluated by this process
     total: int
     seconds: float
     best: float  # objective of the best feasible variant so far; infinite without one
@@ -49,13 +49,13 @@ class Progress:
 
 @dataclass
 class _Open:
-    """A block under way."""
+    """A block in progress."""
 
     number: int
     first: int
     count: int
     block: Block
-    left: int  # variants
+    left: int  # number of variants not evaluated yet
     rows: dict[str, np.ndarray]
 
 
@@ -68,7 +68,10 @@ def _evaluated(
     weights: np.ndarray,
     starts: np.ndarray,
 ) -> tuple[_Open, int, int, dict[str, Any]]:
-    """A tile of a block: number of its first variant, how many count, and their columns, copied to the block's rows."""
+    """Evaluate a tile of a block, and copy its columns to the block's rows.
+
+    **Returns:** the block, the number of the tile's first variant, the number of its variants, and the columns.
+    """
     columns = evaluator(starts)
     columns |= reduction.compiled_codes(columns)
     if open_.rows:
@@ -84,17 +87,17 @@ def _evaluated(
 
 
 class SweepRun:
-    """A sweep under way. **Arguments:** `devices`: none for all of this process."""
+    """A sweep in progress. **Arguments:** `devices`: devices to use; empty: all of this process."""
 
     def __init__(self, spec: Specification, devices: tuple[Any, ...] = ()):
         self.spec, self.devices = spec, devices
-        self.edges: dict[str, Edges] = {}  # of histograms and of the map, once a store is opened
-        self.levels: Strata | None = None  # of a sweep that looks more closely somewhere, likewise
-        self._spare: list[dict[str, np.ndarray]] = []  # rows of blocks that are written
+        self.edges: dict[str, Edges] = {}  # of histograms and of the map; set when a store is opened
+        self.levels: Strata | None = None  # nested boxes of importance sampling; set when a store is opened
+        self._spare: list[dict[str, np.ndarray]] = []  # row buffers of written blocks, for reuse
 
     @cached_property
     def evaluators(self) -> list[Evaluator]:
-        """One for each case."""
+        """One evaluator for each case."""
         spec, evaluators = self.spec, []
         for case, program in enumerate(spec.programs):
             slopes = VariantElasticities(program, spec.inputs(case)) if spec.gradients else None
@@ -103,18 +106,18 @@ class SweepRun:
 
     @property
     def weights(self) -> np.ndarray:
-        """Plain variants that a variant stands for, by its level."""
+        """Importance weight of a variant, by its level: the number of uniformly drawn variants that it represents."""
         sampler = self.evaluators[0].sampler
         return sampler.levels.weights(sampler.counts) if isinstance(sampler, StratifiedSobol) else np.ones(1)
 
     def _focus(self, levels: Strata) -> None:
-        """Draw from some levels."""
+        """Switch the sampler to the given levels of importance sampling."""
         self.levels = levels
         self.evaluators[0] = self.evaluators[0].at(self.spec.focused(levels))
 
     @cached_property
     def reductions(self) -> list[Reduction]:
-        """What is kept of each case's tiles: one object a case, which compiles once."""
+        """One reduction for each case, so that it is compiled once."""
         spec, goal = self.spec, self.spec.problem.objective.name
         histograms = {name: x for name, x in self.edges.items() if not name.startswith("map ")}
         axes = [(name, self.edges[f"map {axis}"]) for axis, name in zip("xy", spec.map, strict=False)]
@@ -125,7 +128,7 @@ class SweepRun:
         return [Reduction(tuple(program.space.variables), *shared) for program in spec.programs]
 
     def store(self, folder: Place | None) -> Store:
-        """The store of the sweep, new or as it was left, by whose bins this counts."""
+        """Return the store of the sweep, new or partly filled, and adopt its histogram bins and sampling levels."""
         spec, document = self.spec, self.spec.document()
         if store := open_to_resume(folder, canonical(document), canonical(spec.versions())):
             try:
@@ -165,10 +168,12 @@ class SweepRun:
         return Store.created(folder, attrs, self._rows(), example, spec.blocks)
 
     def _look(self) -> dict[str, KnownOptimum]:
-        """Find the levels that a sweep of one question looks more closely at. **Returns:** what was searched for them."""
+        """Find the sampling levels of a sweep with one case. **Returns:** the optimum of the search that located them, by case
+        name.
+        """
         (case,), (program,) = self.spec.cases, self.spec.programs
         space, goal = program.space, self.spec.problem.objective.name
-        samples, evaluator = self.spec.samples, self.evaluators[0]  # refuses more points than the sequence has
+        samples, evaluator = self.spec.samples, self.evaluators[0]  # rejects more samples than a Sobol sequence has
         options = self.spec.options
         decides = ("searched", samples, options, decided(program))
         optimum = recent_programs(decides, lambda: strata_around_optimum(case.problem, samples, options))
@@ -179,7 +184,7 @@ class SweepRun:
         return {} if optimum is None else {case.name: optimum}
 
     def _pilot(self) -> dict[str, Edges]:
-        """Bins of histograms, from the first tile of each case, and of the map, from the variables' boxes."""
+        """Return the bins of histograms, from the first tile of each case, and of the map, from variable bounds or levels."""
         spec, ends = self.spec, {}
         for case, evaluator in enumerate(self.evaluators):
             columns = evaluator(evaluator.starts([0])[0])
@@ -204,7 +209,7 @@ class SweepRun:
         return edges
 
     def _rows(self) -> dict[str, StoreColumn]:
-        """Arrays of the root in which rows are kept."""
+        """Return the arrays of the root group that contain the rows of every variant."""
         spec = self.spec
         if not spec.rows:
             return {}
@@ -226,15 +231,17 @@ class SweepRun:
         rows |= {name: StoreColumn(dims, shape, chunks, np.int8, attrs) for name, attrs in codes.items()}
         if count := len(spec.gradients):
             attrs = attributes.flags(spec.gradients, "d log objective / d log input, by input")
-            before = lambda axes, new: (*axes[:-1], new, axes[-1])  # the variants
+            before = lambda axes, new: (*axes[:-1], new, axes[-1])  # inserts an axis before the variants
             sizes = before(shape, count), before(chunks, count)
             rows["elasticity"] = StoreColumn(before(dims, "input"), *sizes, spec.dtype, attrs)
         return rows
 
     def complete(self, store: Store, tell: Callable[[Progress], None] | None) -> None:
-        """Do all blocks of this process that are not done.
+        """Evaluate and write all unfinished blocks of this process.
 
-        Process i of P does every P-th block. Rows are written by a thread of its own while the next block is evaluated.
+        Process i of P evaluates every P-th block. A separate thread writes rows while the next block is evaluated.
+
+        **Arguments:** `tell`: progress callback.
         """
         spec = self.spec
         own = np.arange(jax.process_index(), spec.blocks, jax.process_count())
@@ -266,7 +273,7 @@ class SweepRun:
                     while len(pending) > 1:
                         future, rows = pending.popleft()
                         future.result()
-                        if store.folder is not None:  # in memory a store holds them as they are
+                        if store.folder is not None:  # a store in memory keeps these arrays
                             self._spare.append(rows)
                 if tell is not None:
                     tell(Progress(variants, total, time.monotonic() - begun, best))
@@ -274,7 +281,7 @@ class SweepRun:
                 future.result()
 
     def _calls(self, todo: list[int]) -> Iterator[Callable[[], tuple[_Open, int, int, dict[str, Any]]]]:
-        """The tiles of blocks in their order, each as a function that evaluates it."""
+        """Yield the tiles of blocks in order, each as a function that evaluates it."""
         spec = self.spec
         for number in todo:
             case, first, count = spec.place(number)
@@ -286,7 +293,7 @@ class SweepRun:
                 yield partial(_evaluated, open_, first + at * step, size, evaluator, reduction, weights, starts)
 
     def _room(self, case: int, count: int) -> dict[str, np.ndarray]:
-        """Where a block's rows are gathered: where those of another were, whose memory the system has handed out already."""
+        """Return row buffers for a block; buffers of a written block are reused, because their memory is already mapped."""
         missing = self.spec.variables.keys() - set(self.evaluators[case].names)
         columns = {name: each for name, each in self._rows().items() if name not in missing}
         inputs = {name: each.shape[-2:-1] if "input" in each.dims else () for name, each in columns.items()}
@@ -296,7 +303,7 @@ class SweepRun:
         return {name: np.empty((*inputs[name], count), each.dtype) for name, each in columns.items()}
 
     def _region(self, open_: _Open) -> tuple[Any, ...]:
-        """Where a block's rows go: case where there are several, and variants."""
+        """Return where a block's rows go in the store: the case if there are several, and the range of variants."""
         variants = slice(open_.first, open_.first + open_.count)
         return (variants,) if len(self.spec.cases) == 1 else (self.spec.place(open_.number)[0], variants)
 

@@ -1,6 +1,6 @@
-"""Which variants a sweep evaluates: a numbered sequence of points, any tile of which is computed at once.
+"""Samplers of sweep variants: numbered sequences of points, any tile of which can be computed independently.
 
-A point depends on its number alone, so that blocks, devices, processes and interruptions leave the sequence as it is.
+A point depends only on its number. Blocks, devices, processes and interruptions therefore do not change the sequence.
 """
 
 import abc
@@ -15,36 +15,36 @@ from numpy.typing import ArrayLike
 from hwopt.errors import UserError
 
 MOST_SOBOL = 2**32
-"""Points of a Sobol sequence of 32 bits."""
+"""Number of points of a 32-bit Sobol sequence."""
 
 
 class Sampler(abc.ABC):
-    """A sequence of points: `columns(tables, starts)` runs on the device, the rest on the host."""
+    """Base class of point sequences. `columns(tables, starts)` runs on the device, the other methods on the host."""
 
-    names: tuple[str, ...]  # of the columns
+    names: tuple[str, ...]  # column names
     count: int
-    kind: str  # "cube": points of the unit cube; "wanted": to be rounded to designs; "values": designs as they are
+    kind: str  # "cube": points of the unit cube; "wanted": targets, rounded to designs; "values": designs as given
 
     @abc.abstractmethod
     def tables(self, tile: int) -> Any:
-        """Arrays that all tiles share, for tiles of so many points."""
+        """Return the arrays that all tiles of `tile` points share."""
 
     @abc.abstractmethod
     def starts(self, firsts: np.ndarray, tile: int) -> np.ndarray:
-        """What tiles from points `firsts`, multiples of `tile`, need besides, (tile, ...)."""
+        """Return the additional data of the tiles that start at points `firsts` (multiples of `tile`), (tile, ...)."""
 
     @abc.abstractmethod
     def columns(self, tables: Any, starts: Array, kind: Any) -> list[Array]:
-        """Points of tiles (device, ...) as columns of one floating kind, one tile after the other."""
+        """Return the points of tiles (device, ...) as columns of floating-point type `kind`, tiles concatenated."""
 
 
 class Sobol(Sampler):
-    """A scrambled Sobol sequence: fills the cube evenly at every power of two, and all its projections.
+    """A scrambled Sobol sequence: covers the cube and all its projections evenly at every power of two.
 
-    Bits of points combine by exclusive or, so that point `first + j` is point `first` xor point `j` xor point 0 for every
-    aligned tile: on the device a tile costs one operation a number.
+    The bits of points combine by exclusive or. In every aligned tile, point `first + j` is point `first` xor point `j` xor
+    point 0. On the device a tile thus costs one operation per number.
 
-    **Source:** Sobol 1967; directions of Joe and Kuo 2008 and scrambling of Matousek 1998, as SciPy has them.
+    **Source:** Sobol 1967; direction numbers of Joe and Kuo 2008 and scrambling of Matousek 1998, as in SciPy.
     """
 
     kind = "cube"
@@ -53,19 +53,19 @@ class Sobol(Sampler):
         if count > MOST_SOBOL:
             raise UserError(f"samples {count:,}: a Sobol sequence of 32 bits has {MOST_SOBOL:,} points")
         self.names, self.count = tuple(names), count
-        from scipy.stats import qmc  # half a second
+        from scipy.stats import qmc  # imported here: takes half a second
 
         sampler: Any = qmc.Sobol(max(1, len(self.names)), scramble=True, bits=32, rng=np.random.default_rng(seed))
-        # Not public in SciPy, which can only step to a point; a test compares the sequences.
+        # Private attributes: SciPy's public interface can only step to a point. A test compares the sequences.
         self._directions = sampler._sv.astype(np.uint32)[: len(self.names)]
         self._shift = sampler._shift.astype(np.uint32)[: len(self.names)]
 
     def bits(self, numbers: np.ndarray) -> np.ndarray:
-        """Points by number, (dimension, point), in parts of 2^32."""
+        """Return points by number, (dimension, point), in units of 2^-32."""
         return self._bits(numbers) ^ self._shift[:, None]
 
     def _bits(self, numbers: np.ndarray) -> np.ndarray:
-        """Points by number, (dimension, point), without the shift."""
+        """Return unscrambled points (without the digital shift) by number, (dimension, point)."""
         gray = numbers ^ (numbers >> 1)
         points = np.zeros((len(self.names), len(numbers)), np.uint32)
         for bit in range(32):
@@ -80,14 +80,14 @@ class Sobol(Sampler):
         return self._bits(firsts).T ^ self._shift
 
     def columns(self, tables: Any, starts: Array, kind: Any) -> list[Array]:
-        drop = 8 if np.finfo(kind).nmant < 32 else 0  # float32 holds 24 bits below 1
+        drop = 8 if np.finfo(kind).nmant < 32 else 0  # float32 represents 24 bits below 1
         scale = np.asarray(2.0 ** (drop - 32), kind)
         bits = [(starts[:, d, None] ^ tables[d][None, :]).reshape(-1) for d in range(len(self.names))]
         return [(each >> drop if drop else each).astype(kind) * scale for each in bits]
 
 
 class _OnHost(Sampler):
-    """Points computed in NumPy, a tile at a time."""
+    """Base class of samplers that compute points in NumPy, a tile at a time."""
 
     def tables(self, tile: int) -> np.ndarray:
         return np.zeros(0, np.float32)
@@ -97,19 +97,19 @@ class _OnHost(Sampler):
 
     @abc.abstractmethod
     def points(self, numbers: np.ndarray) -> np.ndarray:
-        """Points by number, (column, point)."""
+        """Return points by number, (column, point)."""
 
     def starts(self, firsts: np.ndarray, tile: int) -> np.ndarray:
-        # Beyond the last point the last one again: a tile is always full.
+        # The last point is repeated, so that every tile is full.
         numbers = np.minimum(firsts[:, None] + np.arange(tile), self.count - 1)
         return self.points(numbers.ravel()).reshape(len(self.names), len(firsts), tile).swapaxes(0, 1)
 
 
 class LatinHypercube(_OnHost):
-    """Every coordinate in as many strata as there are points, one point in each.
+    """A Latin hypercube: each coordinate has as many strata as there are points, with one point in each stratum.
 
-    Strata are permuted by a keyed permutation of numbers (a Feistel network that is walked until it ends below the count),
-    so that no list of all points is kept.
+    Strata are shuffled by a keyed permutation of numbers, so that no list of all points is stored. The permutation is a Feistel
+    network, applied repeatedly until the result is below the number of points (cycle walking).
 
     **Source:** McKay, Beckman and Conover 1979; Black and Rogaway 2002 for permutations of any size.
     """
@@ -129,7 +129,7 @@ class LatinHypercube(_OnHost):
 
 
 def permuted(numbers: np.ndarray, count: int, keys: np.ndarray) -> np.ndarray:
-    """A permutation of 0 to count - 1 that the keys choose, at some numbers."""
+    """Evaluate a keyed pseudorandom permutation of 0 to count - 1 at some numbers."""
     half = np.uint64(max(1, math.ceil((count - 1).bit_length() / 2)))
     mask = (np.uint64(1) << half) - np.uint64(1)
     places = numbers.astype(np.uint64)
@@ -144,14 +144,14 @@ def permuted(numbers: np.ndarray, count: int, keys: np.ndarray) -> np.ndarray:
 
 
 def _mixed(x: np.ndarray) -> np.ndarray:
-    """Numbers of 64 bits well mixed. **Source:** the finaliser of SplitMix64 (Steele, Lea and Flood 2014)."""
+    """Hash 64-bit numbers. **Source:** the finalizer of SplitMix64 (Steele, Lea and Flood 2014)."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
 
 
 class Grid(_OnHost):
-    """Every combination of levels, the last variable's changing fastest."""
+    """A full factorial grid of levels; the last variable changes fastest."""
 
     kind = "wanted"
 
@@ -166,7 +166,7 @@ class Grid(_OnHost):
 
 
 class DesignTable(_OnHost):
-    """Designs as a user lists them."""
+    """Designs listed by the user, evaluated as given."""
 
     kind = "values"
 

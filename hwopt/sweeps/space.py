@@ -1,4 +1,4 @@
-"""Where a sweep looks: points of the unit cube as designs that can be built, a column of variants at a time."""
+"""Design space of a sweep: maps points of the unit cube to buildable designs, a column of variants at a time."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -23,19 +23,19 @@ Columns = Mapping[str, Array]
 
 @dataclass(frozen=True)
 class Space:
-    """The box of a question, and its integer designs.
+    """The design space of a problem: its variable bounds and integer designs.
 
-    Continuous coordinates are log-uniform in their boxes; integers follow from the question's lattice. What ends outside its
-    box after rounding is kept and marked by `beyond`.
+    Continuous coordinates are log-uniform within their bounds; integers follow from the lattice of the problem. Designs that
+    leave their bounds by rounding are kept, and marked by `beyond`.
     """
 
     problem: Problem
 
     @cached_property
     def system(self) -> System:
-        """The question's integers.
+        """System of integer coordinates and relations of the problem.
 
-        **Raises:** `UserError` where a box holds none of the few values that one of them may have.
+        **Raises:** `UserError` if the bounds of an integer exclude all of its admissible values.
         """
         system = lattice_of(self.problem).without_pieces()
         for each in system.coordinates:
@@ -48,32 +48,35 @@ class Space:
 
     @cached_property
     def variables(self) -> dict[str, Variable]:
-        """Variables that are drawn, by name; what is looked up is not."""
+        """Sampled variables by name, without those that are looked up in tables."""
         return {each.name: each for each in self.problem.variables if each.category != "lookup"}
 
     @cached_property
     def coordinates(self) -> tuple[str, ...]:
-        """Variables with room in their boxes: the dimensions of the unit cube."""
+        """Variables that can vary within their bounds: the dimensions of the unit cube."""
         return tuple(name for name, each in self.variables.items() if each.lower < each.upper)
 
     @cached_property
     def in_turn(self) -> tuple[str, ...]:
-        """Integers among `coordinates`, each after those that its values depend on; none whose value follows from a product."""
+        """Integers among `coordinates`, each after those that its values depend on.
+
+        Integers that follow from a product are omitted.
+        """
         order = [each.name for each in self.system.coordinates]
         tied = [name for name in order if name in self.coordinates]
         return (*(name for name in self.coordinates if self.variables[name].integer and name not in self._tied), *tied)
 
     @cached_property
     def _tied(self) -> frozenset[str]:
-        """Names whose values the lattice decides."""
+        """Names of variables whose values the lattice determines."""
         return frozenset((*self.system.names, *self.system.quantities))
 
     def drawn(self, cube: Columns) -> dict[str, Array]:
-        """Designs of points of the unit cube.
+        """Map points of the unit cube to designs.
 
         **Arguments:** `cube`: a column in [0, 1) for each of `coordinates`.
 
-        **Returns:** a column for each of the problem's variables, SI.
+        **Returns:** a column for each of the problem's variables, in SI units.
         """
         values: dict[str, Any] = {}
         for name, each in self.variables.items():
@@ -86,7 +89,7 @@ class Space:
         return self._with_integers(values, {name: cube[name] for name in self.system.names if name in cube})
 
     def nearest(self, wanted: Columns) -> dict[str, Array]:
-        """Designs that can be built near wanted ones: a column for each variable, which it shares with `wanted`."""
+        """Return buildable designs near the `wanted` ones: a column for each variable, some of them shared with `wanted`."""
         values: dict[str, Any] = dict(wanted)
         for name, each in self.variables.items():
             if each.integer and name not in self._tied:
@@ -98,14 +101,18 @@ class Space:
         return {each.name: points.get(each.name, values.get(each.name)) for each in self.problem.variables}
 
     def as_listed(self, values: Columns) -> dict[str, Any]:
-        """Designs as a user lists them, with what is looked up; `outside` marks what cannot be built."""
+        """Return designs exactly as the user lists them, with looked-up variables added; `outside` marks unbuildable ones."""
         points = self.system.quantities_at(self.system.coordinates_at(values))
         return {each.name: values.get(each.name, points.get(each.name)) for each in self.problem.variables}
 
     def points(self, kind: str, names: Sequence[str]) -> ScalarProgram:
-        """A column for each of the problem's variables, SI, from the numbers of a point.
+        """Return the scalar program from the numbers of a point to a column for each of the problem's variables, in SI units.
 
-        **Arguments:** `kind` of these numbers: of the unit "cube", "wanted" or "values" as they are listed; `names` of them.
+        **Arguments:**
+
+        - `kind`: how the numbers are interpreted: "cube" (unit cube), "wanted" (rounded to a design) or "values" (used as
+          given).
+        - `names`: names of the numbers.
         """
         placed = {"cube": self.drawn, "wanted": self.nearest, "values": self.as_listed}[kind]
 
@@ -116,11 +123,11 @@ class Space:
         return scalar_program(variables, len(names))
 
     def outside(self, values: Columns) -> Array:
-        """Largest logarithm of value over bound: 0 inside the box; 1 and more where an integer or a relation is missed."""
+        """Return the largest log(value / bound): 0 within the bounds, at least 1 if an integer or relation is violated."""
         return jnp.log(self.beyond(values))
 
     def beyond(self, values: Columns) -> Array:
-        """Largest ratio of value over bound: 1 inside the box; e and more where an integer or a relation is missed."""
+        """Return the largest ratio of value to bound: 1 within the bounds, at least e if an integer or relation is violated."""
         over: Any = 1.0
         under: Any = 1.0
         for name, each in self.variables.items():
@@ -137,7 +144,7 @@ class Space:
         return worst
 
     def completed(self, columns: Mapping[str, float | Sequence[float]]) -> dict[str, Any]:
-        """Columns by variable, those that are missing at what the question's machine has now.
+        """Return columns for all variables; missing ones take the values of the machine in the design problem, within bounds.
 
         **Raises:** `UserError` for unknown names.
         """

@@ -1,4 +1,4 @@
-"""What a sweep is asked: question, choices, variants, metrics. As plain text in a store, so that it can be run again."""
+"""Specification of a sweep: design problem, choices, variants and metrics. Stored as plain text, so that it can be rerun."""
 
 import dataclasses
 import hashlib
@@ -42,7 +42,7 @@ DTYPES = ("float32", "float64")
 SAMPLINGS = ("importance", "plain")
 
 _TURNS = 1 << 16
-"""Groups after which the turns of the levels begin again."""
+"""Number of point groups after which the sequence of sampling levels repeats."""
 
 _USUAL: dict[type, tuple[str, ...]] = {
     TrainingReport: (
@@ -54,39 +54,39 @@ _USUAL: dict[type, tuple[str, ...]] = {
         "users", "memory_per_chip_bytes", "energy_per_token_j", "mfu",
     ),
 }  # fmt: skip
-"""Metrics of every sweep, besides the objective and what budgets limit, by what a workload reports."""
+"""Default metrics, by report type, in addition to the objective and the budgeted metrics."""
 
 _FRONTS = ("run_time_s", "run_cost_usd", "time_per_output_token_s", "cost_per_token_usd", "capex_usd")
-"""Metrics of a front beside the objective, the first that is another."""
+"""Candidates for the second metric of the default front; the first one that is not the objective is used."""
 
 _MAPS = ("chips", "scale_up_bandwidth_bytes_per_s", "hbm_bandwidth_bytes_per_s")
-"""Variables of the bottleneck map, the first two that vary, before any other."""
+"""Preferred variables of the bottleneck map; the first two that vary are used, before any others."""
 
 _DECIDING = (
     "method", "sampling", "samples", "seed", "grid", "bounds", "freeze", "within", "pareto", "map", "gradients", "rows", "dtype",
     "block", "tile", "chunk", "platform",
 )  # fmt: skip
-"""Attributes that a sweep's document holds as they are."""
+"""Attributes of the specification that are stored unchanged in its document."""
 
 BLOCK = 1 << 19
-"""Variants of a block with rows: what a killed sweep loses at most."""
+"""Variants per block if rows are stored; a killed sweep loses at most one block."""
 
 REDUCED_BLOCK = {"cpu": 1 << 22, "gpu": 1 << 26}
-"""Variants of a block without rows, by backend: a part of a second."""
+"""Variants per block without rows, by backend: takes a fraction of a second."""
 
 MOST_ROWS = 1 << 24
-"""Variants up to which rows are kept unless asked otherwise: about 2 GB."""
+"""Maximum number of variants for which rows are stored by default: about 2 GB."""
 
 MOST_CASES = 100
-"""Combinations of choices: a case is a byte in the store."""
+"""Maximum number of combinations of choices: the store has one byte for the case number."""
 
 
 class KnownOptimum(NamedTuple):
-    """The answer of `optimize` to a question, and its proof."""
+    """The solution of `optimize` for a design problem, with its certificate."""
 
     design: dict[str, float]
     objective: float
-    lower_bound: float  # NaN where nothing is proved
+    lower_bound: float  # NaN without a certificate
     feasible: bool
 
 
@@ -96,7 +96,7 @@ class SweepCase:
 
     chosen: tuple[tuple[str, str], ...]
     problem: Problem
-    optimum: KnownOptimum | None = None  # around which it is sampled
+    optimum: KnownOptimum | None = None  # sampling is centered here, if `within` is given
 
     @property
     def name(self) -> str:
@@ -104,12 +104,14 @@ class SweepCase:
 
 
 class Specification:
-    """A sweep, checked and complete.
+    """A validated and complete specification of a sweep.
 
-    **Arguments:** as of `hwopt.sweep`; `optima`: the solver of a question, where only the neighbourhood of its optimum is
-    sampled (`within`).
+    **Arguments:**
 
-    **Raises:** `UserError` for whatever cannot be meant.
+    - those of `hwopt.sweep`.
+    - `optima`: solver of a design problem, used if only the neighborhood of its optimum is sampled (`within`).
+
+    **Raises:** `UserError` for invalid or contradictory arguments.
     """
 
     def __init__(
@@ -163,7 +165,7 @@ class Specification:
         self.grid = {name: checked_levels(name, x) for name, x in (grid or {}).items()}
         self.table = table_columns(table) if table is not None else {}
         spaces = [Space(case.problem) for case in self.cases]
-        spaces[0].completed(self.columns)  # refuses unknown names
+        spaces[0].completed(self.columns)  # rejects unknown names
         if self.columns:
             sizes = [len(x) for x in self.columns.values()]
             count = math.prod(sizes) if self.grid else sizes[0]
@@ -191,10 +193,13 @@ class Specification:
                     f"gradients: they are kept for every variant, and of {samples:,} no rows are kept: ask for rows too"
                 )
             for case in range(len(self.cases)):
-                self.inputs(case)  # refuses unknown names before anything is computed
+                self.inputs(case)  # rejects unknown names before anything is computed
 
     def _sampling(self, asked: str | None, space: Space) -> str:
-        """As asked, else importance where it can be; `why_plain` says what stands in its way."""
+        """Return the requested sampling, by default importance sampling if possible; set `why_plain` to the obstacle.
+
+        **Raises:** `UserError` if importance sampling is requested but impossible.
+        """
         self.why_plain = why = self._unfocused(space)
         if asked == "importance" and why:
             raise UserError(f"sampling importance: {why}; leave it out")
@@ -205,7 +210,7 @@ class Specification:
         return "plain" if self.why_plain else "importance"
 
     def _unfocused(self, space: Space) -> str:
-        """Why only the whole space can be drawn from; empty where good designs can be looked for first."""
+        """Return why importance sampling is impossible; empty if it is possible."""
         if self.method in ("grid", "table"):
             return f"a {self.method} says itself where it looks"
         if self.method != "sobol":
@@ -220,17 +225,17 @@ class Specification:
 
     @property
     def focuses(self) -> bool:
-        """Whether variants are drawn from levels too."""
+        """Whether importance sampling is used."""
         return self.sampling == "importance"
 
     @property
     def problem(self) -> Problem:
-        """The question of the first case: all ask the same of other machines."""
+        """Design problem of the first case; all cases ask the same question about different machines."""
         return self.cases[0].problem
 
     @property
     def columns(self) -> Mapping[str, Sequence[float]]:
-        """What the user says of variables: levels of a grid, columns of a table."""
+        """User-specified variables: levels of a grid, or columns of a table."""
         return self.grid or self.table
 
     @cached_property
@@ -239,7 +244,7 @@ class Specification:
         return tuple(program_of(each, self.dtype) for each in programs)
 
     def sampler(self, case: int) -> Sampler:
-        """The sequence of variants of a case: the same points of the unit cube for all cases."""
+        """Return the sequence of variants of a case; all cases share the same points of the unit cube."""
         space = self.programs[case].space
         if self.focuses:
             return self.focused(Strata.plain(space.coordinates))
@@ -253,7 +258,7 @@ class Specification:
         return DesignTable({name: np.broadcast_to(x, self.samples) for name, x in columns.items()})
 
     def focused(self, levels: Strata) -> StratifiedSobol:
-        """The sequence of variants of a sweep that looks more closely at some levels."""
+        """Return the sequence of variants of a sweep with importance sampling from nested boxes (`levels`)."""
         base = Sobol(levels.names, self.samples, self.seed)
         inner, plain = len(levels) - 1, self.options.sweep.plain_share
         shares = np.array([plain, *[(1.0 - plain) / inner] * inner]) if inner else np.ones(1)
@@ -261,7 +266,10 @@ class Specification:
         return StratifiedSobol(base, levels.ends, levels, interleaved_strata(shares, groups, self.seed))
 
     def inputs(self, case: int) -> tuple[str | Input, ...]:
-        """What the objective is differentiated by, in the order of `gradients`."""
+        """Return the variables and inputs for differentiation of the objective, in the order of `gradients`.
+
+        **Raises:** `UserError` for unknown names.
+        """
         own = self.programs[case].space.variables
         others: dict[str, Input] = {}
         if set(self.gradients) - set(own):
@@ -278,7 +286,7 @@ class Specification:
 
     @cached_property
     def constraints(self) -> tuple[str, ...]:
-        """Constraints of all cases; a number in the store is a place in this list."""
+        """Constraint names of all cases; the constraint numbers in a store are indices of this list."""
         return tuple(dict.fromkeys(n for case in self.cases for n in SweepProgram(case.problem, ()).constraints))
 
     @property
@@ -290,13 +298,13 @@ class Specification:
         return len(self.cases) * self.blocks_per_case
 
     def place(self, block: int) -> tuple[int, int, int]:
-        """Case, first variant, and number of variants of a block."""
+        """Return the case, the first variant, and the number of variants of a block."""
         case, number = divmod(block, self.blocks_per_case)
         first = number * self.block
         return case, first, min(self.block, self.samples - first)
 
     def document(self) -> dict[str, Any]:
-        """Everything that decides the numbers, as plain data."""
+        """Return everything that determines the results, as plain data."""
         fields = dataclasses.asdict(self.objective) if dataclasses.is_dataclass(self.objective) else {}  # pyright: ignore
         chosen = [dict(case.chosen) for case in self.cases]
         usual = {} if self.options == SEARCH else {"options": dataclasses.asdict(self.options)}
@@ -305,7 +313,7 @@ class Specification:
             | usual
             | {
                 "objective": self.problem.name,
-                "fields": {name: x for name, x in fields.items() if x != math.inf},  # a budget that is not asked for
+                "fields": {name: x for name, x in fields.items() if x != math.inf},  # an unlimited budget
                 "choices": {field: list(dict.fromkeys(each[field] for each in chosen)) for field in chosen[0]},
                 "table": _digest(self.table),
                 "metrics": [each.name for each in self.metrics],
@@ -319,7 +327,7 @@ class Specification:
 
 
 def _numbers(problem: Problem) -> list[float]:
-    """Every number of a question: files of one's own may change between two runs."""
+    """Return every number of a design problem, to detect changes of user files between two runs."""
     numbers = [float(x) for leaf in jax.tree.leaves(problem.template) for x in np.ravel(leaf)]
     boxes = [x for each in problem.variables for x in (each.lower, each.upper)]
     return [*numbers, *boxes, *(each.limit for each in problem.budgets)]
@@ -336,7 +344,10 @@ def _digest(columns: Mapping[str, Sequence[float]]) -> str:
 
 
 def _count(what: str, value: Any) -> int:
-    """An integer of 1 or more."""
+    """Return a number of variants as an integer of 1 or more.
+
+    **Raises:** `UserError` for anything else.
+    """
     try:
         if not isinstance(value, bool) and value == int(value) and value >= 1:
             return int(value)
@@ -354,9 +365,9 @@ def _one_of(what: str, name: Any, known: Sequence[str]) -> str:
 
 
 def usual_metrics(problem: Problem) -> tuple[str, ...]:
-    """Metrics of every sweep of a question, besides the objective and what budgets limit.
+    """Return the default metrics of a sweep of a problem, in addition to the objective and the budgeted metrics.
 
-    **Raises:** `UserError` for a question about two machines.
+    **Raises:** `UserError` for a problem with two machines.
     """
     kind = report_type(problem.template.workload)
     if kind not in _USUAL:
@@ -367,7 +378,7 @@ def usual_metrics(problem: Problem) -> tuple[str, ...]:
 
 
 def _metrics(problem: Problem, asked: Sequence[str]) -> tuple[Metric, ...]:
-    """The objective, what budgets limit, and the metrics that are asked for, else the usual ones."""
+    """Return the objective, the budgeted metrics, and the requested or else the default metrics."""
     usual = usual_metrics(problem)
     own = {each.name: each for each in (problem.objective, *(budget.metric for budget in problem.budgets))}
     names = dict.fromkeys([*own, *(asked or usual)])
@@ -387,7 +398,7 @@ def _cases(
 
 
 def _near(case: SweepCase, optimum: KnownOptimum, within: float) -> SweepCase:
-    """A case in a box around its optimum, clipped to the box it has."""
+    """Restrict a case to a neighborhood of its optimum, clipped to the existing bounds."""
     boxes = {}
     for each in case.problem.variables:
         if each.name in optimum.design:
@@ -397,7 +408,7 @@ def _near(case: SweepCase, optimum: KnownOptimum, within: float) -> SweepCase:
 
 
 def _pareto(metrics: Sequence[str], asked: Sequence[str] | None) -> tuple[str, ...]:
-    """Metrics of the front: as asked, else the objective, which is the first metric, against time or cost."""
+    """Return the metrics of the front: the requested ones, or else the objective (the first metric) and a time or cost."""
     if asked is not None:
         for name in names_of("pareto", asked):
             _one_of("pareto: metric", name, metrics)
@@ -409,7 +420,7 @@ def _pareto(metrics: Sequence[str], asked: Sequence[str] | None) -> tuple[str, .
 
 
 def _map(spaces: Sequence[Space], columns: Mapping[str, Any], asked: Sequence[str] | None) -> tuple[str, ...]:
-    """Variables of the bottleneck map, x and y, which all cases have; none where fewer than two vary."""
+    """Return the x and y variables of the bottleneck map, common to all cases; empty if fewer than two vary."""
     free = [name for name, x in columns.items() if len(set(np.ravel(x))) > 1] if columns else spaces[0].coordinates
     free = [name for name in free if all(name in space.variables for space in spaces)]
     if asked is not None:
@@ -422,7 +433,7 @@ def _map(spaces: Sequence[Space], columns: Mapping[str, Any], asked: Sequence[st
 
 
 def canonical(document: Mapping[str, Any]) -> str:
-    """A document as JSON, the same for equal ones; what is not finite is null."""
+    """Serialize a document as JSON, identical for equal documents; non-finite numbers become null."""
     return json.dumps(_strict(document), sort_keys=True, allow_nan=False)
 
 

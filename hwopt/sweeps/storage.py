@@ -1,8 +1,8 @@
-"""Where a store lies: a local folder (`Path`) or a folder of an object store (`UPath`), and what a sweep does at either.
+"""Storage locations: a local folder (`Path`) or a folder of an object store (`UPath`), with the operations that sweeps need.
 
-An object appears whole or not at all, as a file does that is renamed; nothing can be renamed or locked. So a new store is
-written description last, with a mark beside it until then, and two sweeps at one store do not see each other: what they write
-is the same.
+An object appears completely or not at all, like a file that is renamed into place. Objects cannot be renamed or locked.
+Therefore the metadata of a new store are written last, and a marker object next to the store exists until then. Two sweeps of
+one store in an object store do not detect each other, but write the same data.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ if TYPE_CHECKING:  # the package of an extra, which takes 80 ms to import
     from upath import UPath
 
 OPTIONS: dict[str, Any] = {"use_listings_cache": False}
-"""Of file systems: others write to the store, so that no listing may be remembered."""
+"""Options of object-store file systems: listings are not cached, because other processes write to the store."""
 
 _NOT_OF_STORES = frozenset({"builtins", "hwopt", "objectives", "jax", "jaxlib", "numpy", "xarray", "zarr", "numcodecs"})
-"""Packages whose errors are not those of an object store; an `OSError` is one already."""
+"""Packages whose exceptions are internal errors, not errors of an object store; an `OSError` needs no conversion."""
 
 _PIECE = 1 << 20
-"""Bytes that are read at a time."""
+"""Bytes read at a time."""
 
 Place: TypeAlias = Union[Path, "UPath"]
-"""A `UPath` of a local folder is a `Path`, one of an object store is not."""
+"""Location of a store. A `UPath` of a local folder is a `Path`, a `UPath` of an object store is not."""
 
 
 def is_url(place: Any) -> TypeGuard[str]:
-    """Whether text names a scheme, as in `s3://bucket/runs`."""
+    """Return whether a value is text with a URL scheme, such as `s3://bucket/runs`."""
     return isinstance(place, str) and place.partition("://")[0].isidentifier() and "://" in place
 
 
 def place_of(what: str, place: Any, room: int = 0) -> Place:
-    """Return the place of a store. **Arguments:** as of `path_of`; or a URL (`file://` is a local folder), or a `UPath`.
+    """Return the location of a store. **Arguments:** as in `path_of`; or a URL (`file://` is a local folder), or a `UPath`.
 
-    **Raises:** `UserError` as `path_of`, for a scheme that nobody knows, a package that is missing, and a URL without a folder.
+    **Raises:** `UserError` as in `path_of`, and for an unknown scheme, a missing package, or a URL without a folder.
     """
     upath = sys.modules.get("upath")
     if upath and isinstance(place, upath.UPath) and not isinstance(place, Path):
@@ -72,14 +72,14 @@ def place_of(what: str, place: Any, room: int = 0) -> Place:
         raise UserError(f"{what} {place}: name a folder of its own, such as {scheme}://bucket/runs/first")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # a scheme without a class of its own works by the general one
+            warnings.simplefilter("ignore", UserWarning)  # generic UPath classes work too
             path = UPath(place.rstrip("/"), **OPTIONS)
         _ = path.fs  # imports the package of the scheme
-    except ImportError as error:  # of the file system's own package
+    except ImportError as error:  # the package of this file system is missing
         raise UserError(
             f"{what} {place}: {str(error).rstrip('.')}; pip install 'hwopt[stores]' has that of s3 and gs"
         ) from None
-    except Exception as error:  # of kinds that each file system has of its own
+    except Exception as error:  # each file system has its own exception types
         raise UserError(f"{what} {place}: cannot be used ({_said(error)})") from None
     return path
 
@@ -90,7 +90,7 @@ def _said(error: Exception) -> str:
 
 @contextlib.contextmanager
 def as_os_errors(place: Place | None) -> Iterator[None]:
-    """What packages of object stores raise, in kinds of their own, as the `OSError` of a disk; faults of ours stay faults."""
+    """Convert exceptions of object-store packages to `OSError`; internal errors pass through unchanged."""
     try:
         yield
     except Exception as error:
@@ -100,7 +100,7 @@ def as_os_errors(place: Place | None) -> Iterator[None]:
 
 
 def put(place: Place, data: Any) -> None:
-    """Write a file or object, whole or not at all. **Arguments:** `data`: bytes, or what has their buffer."""
+    """Write a file or object, completely or not at all. **Arguments:** `data`: bytes, or an object with a bytes buffer."""
     if not isinstance(place, Path):
         place.fs.pipe_file(place.path, bytes(data))
         return
@@ -111,7 +111,7 @@ def put(place: Place, data: Any) -> None:
 
 
 def size_of(place: Place) -> int | None:
-    """Bytes of a file or object; None where there is none."""
+    """Return the bytes of a file or object; None if it does not exist."""
     try:
         return place.stat().st_size
     except FileNotFoundError:
@@ -119,16 +119,16 @@ def size_of(place: Place) -> int | None:
 
 
 def pieces(place: Place) -> Iterator[bytes]:
-    """The bytes of a file or object, some at a time."""
+    """Yield the bytes of a file or object in chunks."""
     with place.open("rb") as file:
         while piece := file.read(_PIECE):
             yield piece
 
 
 def check_writable(place: Place) -> None:
-    """Write something beside a place that may not exist yet, and remove it.
+    """Check write access by creating and deleting a file next to a location, which need not exist yet.
 
-    **Raises:** `OSError` where that fails.
+    **Raises:** `OSError` if that fails.
     """
     if not isinstance(place, Path):
         beside = place.with_name(f".{place.name}.{uuid.uuid4().hex}")
@@ -141,12 +141,14 @@ def check_writable(place: Place) -> None:
 
 
 def aside_of(place: Place) -> Place:
-    """What stands beside a place while a store is made there: the new folder itself, or an object that says so."""
+    """Return the temporary neighbor of a store under construction: the new folder itself, or a marker object."""
     return place.with_name(f".{place.name}.new")
 
 
 def published(made: Path, place: UPath, last: str) -> None:
-    """Copy a folder that was made locally. **Arguments:** `last`: its file by which others know that all is there."""
+    """Copy a locally created folder to an object store. **Arguments:** `last`: file that is copied last, to signal
+    completeness.
+    """
     mark = aside_of(place)
     put(mark, b"")
     paths = sorted(path for path in made.rglob("*") if path.is_file())
@@ -156,7 +158,7 @@ def published(made: Path, place: UPath, last: str) -> None:
 
 
 def forget_half_made(place: UPath, last: str) -> None:
-    """Remove what a killed process left of a store that it made: what has a mark beside it."""
+    """Delete an incomplete store left by a killed process, recognized by its marker object."""
     mark = aside_of(place)
     if not mark.exists():
         return
@@ -166,12 +168,12 @@ def forget_half_made(place: UPath, last: str) -> None:
 
 
 def removed(place: Path) -> None:
-    """Remove a local folder, if there is one."""
+    """Delete a local folder, if it exists."""
     shutil.rmtree(place, ignore_errors=True)
 
 
 def uploaded(folder: Path, place: UPath) -> list[UPath]:
-    """Copy the files of a local folder, without those below it. **Returns:** where they are."""
+    """Copy the files of a local folder, without subfolders, to an object store. **Returns:** their new locations."""
     paths = sorted(path for path in folder.iterdir() if path.is_file())
     for path in paths:
         put(place / path.name, path.read_bytes())

@@ -1,9 +1,10 @@
-"""A sweep on disk: Zarr arrays that xarray opens, written block by block, resumable after any interruption.
+"""Sweep store: Zarr arrays readable by xarray, written block by block, resumable after any interruption.
 
-The root holds what users read: rows, where they are kept, and at the end the summary. The group `blocks` holds each block's
-counts, best variants and front, size and checksum of its files (behind the last block: of the summary's), and in `done`
-whether it is complete, which is written last. A block that is not done is computed again and written over, so that a store
-ends the same bit for bit whatever happened to it.
+The root group contains the user's data: rows, if stored, and finally the summary. The group `blocks` contains for each block
+its counts, best variants and front, and the size and checksum of its files. One additional entry has the checksum of the
+summary. The array `done` marks complete blocks and is written last.
+
+An incomplete block is recomputed and overwritten. A store therefore ends bit-identical regardless of interruptions.
 """
 
 from __future__ import annotations
@@ -33,24 +34,24 @@ from hwopt.sweeps.storage import Place
 BLOCKS, DONE, CHECKSUM = "blocks", "done", "checksum"
 
 ROWS = "variant"
-"""The dimension of what is kept of every variant."""
+"""Dimension name of data stored for every variant."""
 
 _SMALL = BloscCodec(cname="zstd", clevel=3, shuffle="shuffle")
-"""Compression of everything but rows: those are noise to a compressor, which would take a third of the time."""
+"""Compression of everything except rows; rows are incompressible and would take a third of the run time."""
 
 
 _ROOT = "zarr.json"
-"""The description of a store, or of an array of it."""
+"""File with the metadata of a store or of one of its arrays."""
 
 NOTHING = "nothing is written yet"
 
 Summary = dict[str, tuple[str, Any, dict[str, Any]]]
-"""Name -> dimensions with blanks between, numbers, attributes."""
+"""Name -> dimensions separated by blanks, numbers, attributes."""
 
 
 @contextlib.contextmanager
 def writing(folder: Place | None, kept: Callable[[], str]) -> Iterator[None]:
-    """Failures of a disk or an object store as one line that says what is left."""
+    """Convert a write failure of a disk or object store to a one-line `UserError` that also states the saved progress."""
     try:
         with storage.as_os_errors(folder):
             yield
@@ -61,9 +62,9 @@ def writing(folder: Place | None, kept: Callable[[], str]) -> Iterator[None]:
 
 
 def check_room(folder: Place | None) -> None:
-    """Refuse a folder that cannot be made, before anything is computed for it.
+    """Reject a folder that cannot be created, before anything is computed for it.
 
-    **Raises:** `UserError` where nothing can be written beside it.
+    **Raises:** `UserError` if nothing can be written next to it.
     """
     if folder is None:
         return
@@ -72,14 +73,14 @@ def check_room(folder: Place | None) -> None:
 
 
 def damaged(folder: Place | None, what: str) -> UserError:
-    """The error of a store that cannot be repaired."""
+    """Return the error for a store that cannot be repaired."""
     return UserError(
         f"sweep: {folder} is damaged ({what}): remove that folder and run the same command again, or choose another --out"
     )
 
 
 class StoreColumn(NamedTuple):
-    """An array of a store; what is not written is NaN, or -1 of rows that are codes and 0 of other integers."""
+    """An array of a store. Unwritten elements are NaN for floats, -1 for integer codes of rows, and 0 for other integers."""
 
     dims: tuple[str, ...]
     shape: tuple[int, ...]
@@ -94,8 +95,8 @@ class Store:
 
     group: zarr.Group
     folder: Place | None
-    _open: dict[str, Any] = field(default_factory=dict)  # arrays by path: opening one reads its description again
-    _sent: dict[str, memoryview] = field(default_factory=dict)  # bytes of the rows under way by file: not read back
+    _open: dict[str, Any] = field(default_factory=dict)  # arrays by path; opening one rereads its metadata
+    _sent: dict[str, memoryview] = field(default_factory=dict)  # row files of the block, for checksums
 
     @staticmethod
     def created(
@@ -105,10 +106,13 @@ class Store:
         partial: Mapping[str, np.ndarray],
         blocks: int,
     ) -> Store:
-        """A new, empty store; on disk it appears at once or not at all, in an object store its description comes last.
+        """Create an empty store. On disk it appears atomically; in an object store its metadata are written last.
 
-        **Arguments:** `folder` (None: in memory), which must not exist or be empty; `rows`: arrays of the root; `partial`:
-        an example of what each block leaves.
+        **Arguments:**
+
+        - `folder`: must be empty or not exist; None: in memory.
+        - `rows`: row arrays of the root group.
+        - `partial`: example of the arrays that each block writes.
         """
         if folder is not None and not isinstance(folder, Path):
             with writing(folder, lambda: NOTHING), tempfile.TemporaryDirectory() as here:
@@ -119,7 +123,7 @@ class Store:
         aside = None if folder is None else storage.aside_of(folder)
         assert aside is None or isinstance(aside, Path)
 
-        def remove() -> None:  # also what a killed process left
+        def remove() -> None:  # also removes the remains of a killed process
             if aside is not None:
                 storage.removed(aside)
 
@@ -140,15 +144,15 @@ class Store:
             if folder is None or aside is None:
                 return Store(group, None)
             with contextlib.suppress(OSError):
-                folder.rmdir()  # an empty one may stand in the way
+                folder.rmdir()  # an empty folder would prevent the rename
             os.replace(aside, folder)
         return Store.opened(folder)
 
     @staticmethod
     def opened(folder: Place) -> Store:
-        """A store that is there.
+        """Open an existing store.
 
-        **Raises:** `UserError` where the folder holds something else.
+        **Raises:** `UserError` if the folder contains something else.
         """
         try:
             target = (
@@ -160,7 +164,7 @@ class Store:
             _ = group[BLOCKS][DONE]  # pyright: ignore
         except PermissionError as error:
             raise UserError(f"sweep: {folder} cannot be written to ({error.strerror})") from None
-        except Exception as error:  # zarr has many ways to say that this is no store of ours
+        except Exception as error:  # zarr raises many exception types for folders that are not stores
             kind = type(error).__name__
             if (folder / BLOCKS / DONE).is_dir():
                 raise damaged(folder, f"its description cannot be read, {kind}") from None
@@ -170,9 +174,9 @@ class Store:
         return Store(group, folder)
 
     def attribute(self, name: str) -> dict[str, Any]:
-        """An attribute that is a JSON object.
+        """Return an attribute that is a JSON object.
 
-        **Raises:** `UserError` where it cannot be read.
+        **Raises:** `UserError` if it cannot be read.
         """
         with contextlib.suppress(ValueError):
             value = json.loads(str(self.group.attrs.get(name, "{}")))
@@ -181,32 +185,32 @@ class Store:
         raise damaged(self.folder, f"its {name} cannot be read")
 
     def differing(self, name: str, document: str) -> list[str]:
-        """Names of entries in which an attribute differs from what is asked, a JSON object each."""
+        """Return the names of entries in which an attribute differs from the requested `document`, a JSON object each."""
         stored, other = self.attribute(name), json.loads(document)
         return sorted(each for each in stored.keys() | other.keys() if stored.get(each) != other.get(each))
 
     def array(self, path: str) -> Any:
-        """An array of the root, or one of `blocks/`."""
+        """Return an array of the root group or of `blocks/`."""
         if path not in self._open:
             self._open[path] = self.group[path]
         return self._open[path]
 
     @property
     def blocks(self) -> int:
-        """How many blocks there are."""
+        """Number of blocks."""
         return self.array(f"{BLOCKS}/{DONE}").shape[0]
 
     def done(self) -> np.ndarray:
-        """Which blocks are complete (block,)."""
+        """Return which blocks are complete (block,)."""
         try:
             return np.asarray(self.array(f"{BLOCKS}/{DONE}")[:]) == 1
-        except (ValueError, RuntimeError):  # of a codec
+        except (ValueError, RuntimeError):  # raised by a codec
             raise damaged(self.folder, "which of its blocks are done cannot be read") from None
 
     def write(
         self, block: int, region: Sequence[Any], rows: Mapping[str, np.ndarray], partial: Mapping[str, np.ndarray]
     ) -> None:
-        """A block: rows at `region` (first and last axes), then what it leaves, then that it is done."""
+        """Write a block: rows at `region` (first and last axes), then its reduced data, then the mark that it is done."""
         for name, values in rows.items():
             pause()
             if self.folder is None:
@@ -220,9 +224,9 @@ class Store:
         self.array(f"{BLOCKS}/{DONE}")[block] = 1
 
     def _write_rows(self, name: str, block: int, values: np.ndarray) -> None:
-        """The file of a block's rows, as Zarr writes it: numbers as they are, filled up to a whole chunk.
+        """Write the file of a block's rows in the format of Zarr: uncompressed numbers, padded to a whole chunk.
 
-        Zarr itself copies them three times on the way.
+        Zarr itself would copy the rows three times.
         """
         array, path = self.array(name), self.of_block(name, block)
         if values.shape[-1] < array.chunks[-1]:
@@ -235,13 +239,13 @@ class Store:
 
     @cached_property
     def has_checksums(self) -> bool:
-        """Whether blocks and summary have checksums; those of older stores have none."""
+        """Whether blocks and summary have checksums; stores of older versions have none."""
         return f"{BLOCKS}/{CHECKSUM}" in self.group
 
     def files(self, block: int) -> list[Place]:
-        """The files of a block on disk, but for those that say that it is done; what is all filling has none.
+        """Return the files of a block on disk, except those that mark it as done; some of them may not exist.
 
-        Behind the last block stands the summary: all arrays of the root but rows.
+        The number after the last block stands for the summary: all arrays of the root group except rows.
         """
         assert self.folder is not None
         if block == self.blocks:
@@ -254,26 +258,26 @@ class Store:
         return [self.of_block(path, block) for path in self.of_blocks]
 
     def of_block(self, path: str, block: int) -> Place:
-        """The file of a block's part of an array."""
+        """Return the file with a block's part of an array."""
         array = self.array(path)
-        case, number = divmod(block, max(1, array.cdata_shape[-1]))  # of rows; an array without elements has no file
+        case, number = divmod(block, max(1, array.cdata_shape[-1]))  # of rows; an empty array has no file
         places = {"case": case, ROWS: number, "block": block}
         return self.file(path, [places.get(name, 0) for name in array.metadata.dimension_names])
 
     @cached_property
     def of_blocks(self) -> list[str]:
-        """Arrays of which every finished block has a part, sorted."""
+        """Paths of the arrays to which every finished block contributes, sorted."""
         rows = [name for name in self.group.array_keys() if is_rows(self.array(name))]
         blocks: Any = self.group[BLOCKS]
         return sorted(rows) + [f"{BLOCKS}/{name}" for name in sorted(set(blocks.array_keys()) - {DONE, CHECKSUM})]
 
     def size(self, block: int) -> int:
-        """Bytes of a block's files, and one for each file."""
+        """Return the bytes of a block's files, plus one for each existing file."""
         sizes = [storage.size_of(path) for path in self.files(block)]
         return sum(size + 1 for size in sizes if size is not None)
 
     def checksum(self, block: int) -> int:
-        """CRC-32 of a block's files, in their order."""
+        """Return the CRC-32 of a block's files, in order."""
         code = 0
         for path in self.files(block):
             try:
@@ -284,23 +288,23 @@ class Store:
         return code
 
     def seal(self, block: int) -> None:
-        """Write what a block's files are to be told from others by."""
+        """Write the size and checksum of a block's files, by which damage is detected later."""
         if self.folder is not None and self.has_checksums:
             self.array(f"{BLOCKS}/{CHECKSUM}")[block] = self.size(block), self.checksum(block)
         self._sent.clear()
 
     def file(self, path: str, chunk: Sequence[int]) -> Place:
-        """The file of a chunk of an array."""
+        """Return the file of a chunk of an array."""
         assert self.folder is not None
         return self.folder / path / self.array(path).metadata.encode_chunk_key(tuple(chunk))
 
     def partials(self) -> dict[str, np.ndarray]:
-        """What all blocks left, (block, ...) each."""
+        """Return the reduced data of all blocks, (block, ...) each."""
         blocks: Any = self.group[BLOCKS]
         return {name: np.asarray(array[:]) for name, array in blocks.arrays() if name not in (DONE, CHECKSUM)}
 
     def finish(self, summary: Summary, attributes: Mapping[str, Any]) -> None:
-        """Write the summary; arrays that are there already are replaced."""
+        """Write the summary; existing arrays are replaced."""
         for name, (dims, numbers, attrs) in summary.items():
             if name in self.group:
                 del self.group[name]
@@ -311,7 +315,7 @@ class Store:
         self.seal(self.blocks)
         self.group.attrs.update(dict(attributes))
 
-        # One file with all descriptions, which xarray looks for first; Zarr's format 3 does not know it yet, and warns.
+        # Consolidated metadata: xarray looks for this file first. It is not in Zarr's format 3 yet, hence the warning.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self.group = zarr.consolidate_metadata(self.group.store, zarr_format=3)
@@ -319,18 +323,18 @@ class Store:
 
     @property
     def finished(self) -> bool:
-        """Whether the summary is there, its last file too."""
+        """Whether the summary is complete, including its last file."""
         return bool(self.group.attrs.get("finished")) and self.group.metadata.consolidated_metadata is not None
 
     def sweep_up(self) -> None:
-        """Remove what interrupted writers left: files that never got their name; objects have it at once."""
+        """Delete temporary files of interrupted writers; object stores have none, because objects appear atomically."""
         if isinstance(self.folder, Path):
             for path in self.folder.rglob("*.partial"):
                 path.unlink(missing_ok=True)
 
 
 def is_rows(array: Any) -> bool:
-    """Whether an array is of what is kept of every variant."""
+    """Return whether an array has data of every variant."""
     return ROWS in (array.metadata.dimension_names or ())
 
 
@@ -346,5 +350,5 @@ def _array(group: zarr.Group, name: str, column: StoreColumn) -> Any:
         dimension_names=list(dims),
         attributes=dict(attributes),
         compressors=None if ROWS in dims else _SMALL,
-        config={"write_empty_chunks": True},  # the same files whatever is in them, and no search for emptiness
+        config={"write_empty_chunks": True},  # the same files regardless of content, and no test for emptiness
     )

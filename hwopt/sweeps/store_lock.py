@@ -1,4 +1,4 @@
-"""Processes at one store: strangers are kept out by a lock, those of one sweep take turns under JAX's distributed runtime."""
+"""Process coordination: a lock excludes other sweeps from a store; processes of one sweep synchronize by JAX's barriers."""
 
 import contextlib
 import itertools
@@ -16,16 +16,19 @@ from hwopt.sweeps.storage import Place
 T = TypeVar("T")
 
 BESIDE = "..lock"
-"""What a lock's name has beyond its folder's: the longest of the names beside a store."""
+"""Characters that the name of a lock file adds to its folder's name: the longest of the names next to a store."""
 
 
 def join(coordinator: str | None = None, count: int | None = None, index: int | None = None) -> None:
-    """Become one of several processes.
+    """Join a group of processes that share one sweep.
 
-    **Arguments:** none on Slurm, Kubernetes, Open MPI and TPU pods, which JAX detects; else the coordinator's `host:port`, how
-    many processes there are, and the number of this one.
+    **Arguments:** none on Slurm, Kubernetes, Open MPI and TPU pods, which JAX detects. Otherwise:
 
-    **Raises:** `UserError` where nothing is detected or the coordinator does not answer.
+    - `coordinator`: its `host:port`.
+    - `count`: number of processes.
+    - `index`: number of this process.
+
+    **Raises:** `UserError` if nothing is detected or the coordinator does not answer.
     """
     try:
         jax.distributed.initialize(coordinator, count, index)
@@ -37,10 +40,10 @@ def join(coordinator: str | None = None, count: int | None = None, index: int | 
 
 
 def wait(where: str) -> None:
-    """Wait until every process is here, however long the others take; a process that dies ends the wait of all.
+    """Wait until every process has arrived, however long the others take; if a process dies, the wait ends for all.
 
-    At the coordinator's barrier: JAX's public one is a collective, which between CPUs needs connections of its own that time out
-    on busy machines.
+    The coordinator's barrier is used. JAX's public barrier is a collective operation, whose separate connections between CPUs
+    time out on busy machines.
     """
     if jax.process_count() > 1:
         from jax._src import distributed
@@ -51,27 +54,27 @@ def wait(where: str) -> None:
 
 
 _LONGEST_WAIT_MS = 30 * 86_400_000
-"""A month, longer than any sweep: a barrier wants a number."""
+"""Time limit of a barrier, which needs one: a month, longer than any sweep."""
 _BARRIERS = itertools.count()
-"""Numbers of barriers, the same in every process: a barrier is passed once."""
+"""Numbers of barriers, the same in every process: each barrier can be passed only once."""
 
 
 def first_process_first(prepare: Callable[[], T]) -> T:
-    """What the first process prepares before the others do."""
+    """Run `prepare` in the first process before the others run it, and return its result."""
     if jax.process_index() > 0:
         wait("prepared")
     try:
         return prepare()
-    finally:  # also where it fails, so that the others meet the same failure and do not wait for ever
+    finally:  # also after a failure, so that the others meet the same failure instead of waiting forever
         if jax.process_index() == 0:
             wait("prepared")
 
 
 @contextlib.contextmanager
 def exclusive(folder: Place) -> Iterator[None]:
-    """Holds a folder for one sweep; the lock of a killed process is free. Object stores have no locks.
+    """Lock a folder for one sweep. The lock of a killed process is released by the system. Object stores have no locks.
 
-    **Raises:** `UserError` where another process writes there.
+    **Raises:** `UserError` if another process writes there.
     """
     if not isinstance(folder, Path):
         yield
@@ -79,7 +82,7 @@ def exclusive(folder: Place) -> Iterator[None]:
     path = folder.with_name(f".{folder.name}.lock")
     handles: list[int] = []
     try:
-        with removed_on_exit(lambda: _remove(path, handles)):  # told before there is a file to leave behind
+        with removed_on_exit(lambda: _remove(path, handles)):  # registered before the file exists
             _lock(path, folder, handles)
             yield
     finally:
@@ -88,7 +91,10 @@ def exclusive(folder: Place) -> Iterator[None]:
 
 
 def _lock(path: Path, folder: Path, handles: list[int]) -> None:
-    """Add the handle of a lock; none where machine or file system have no locks."""
+    """Lock a folder and append the handle to `handles`; append none if the system or file system has no locks.
+
+    **Raises:** `UserError` if another process has the lock.
+    """
     while True:
         pause()
         try:
@@ -110,17 +116,17 @@ def _lock(path: Path, folder: Path, handles: list[int]) -> None:
         except OSError:
             os.close(handles.pop())
             return
-        os.close(handles.pop())  # its holder removed the file meanwhile
+        os.close(handles.pop())  # the previous owner deleted the file meanwhile
 
 
 def _remove(path: Path, handles: list[int]) -> None:
-    """Remove a lock that is this sweep's or, where the sweep is stopped on its way to it, nobody's.
+    """Delete the lock file of this sweep, or an unowned one if the sweep stopped while locking.
 
-    **Raises:** `OSError` where it is another's, or there is none.
+    **Raises:** `OSError` if another process owns the lock, or there is none.
     """
     try:
         import fcntl
-    except ImportError:  # no locks there: nothing was made
+    except ImportError:  # no locks on this system: no file was created
         return
     held = list(handles)
     handle = held[-1] if held else os.open(path, os.O_RDWR)
@@ -134,5 +140,5 @@ def _remove(path: Path, handles: list[int]) -> None:
 
 
 def _is_at(path: Path, handle: int) -> bool:
-    """Whether an open file is the one of that name."""
+    """Return whether an open file is the one at `path`."""
     return os.path.exists(path) and os.stat(path).st_ino == os.fstat(handle).st_ino

@@ -1,4 +1,4 @@
-"""A sequence of points that looks more closely at some boxes of the unit cube, with the innermost box of each point."""
+"""A Sobol sequence for importance sampling from boxes of the unit cube, with the innermost box of each point."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,22 +11,26 @@ from hwopt.sweeps.samplers import Sampler, Sobol
 from hwopt.sweeps.strata import Strata
 
 GROUP = 1 << 8
-"""Points in a row that are drawn from the same box: an aligned group of a Sobol sequence fills it evenly by itself."""
+"""Consecutive points drawn from the same box: an aligned group of a Sobol sequence fills it evenly by itself."""
 
 MOST_BOXES = 64
-"""Boxes that points can be drawn from."""
+"""Maximum number of boxes to draw points from."""
 
 MOST_LEVELS = 8
-"""Nested boxes whose points are told apart, the cube among them: each costs a few operations a point."""
+"""Maximum number of nested boxes that are distinguished, including the cube: each costs a few operations per point."""
 
 
 class StratifiedSobol(Sampler):
-    """Points of a Sobol sequence, each group moved into one of some boxes.
+    """Points of a Sobol sequence, with each group of points mapped into one of several boxes.
 
-    Which box a group is moved to follows from its number alone, so that any tile is computed at once.
+    The box of a group depends only on the group's number, so that any tile can be computed independently.
 
-    **Arguments:** `base` sequence; `boxes` (box, end, coordinate) that groups are drawn from; `levels` that points are told apart
-    by; `turns`: number of the box of each group, taken from its beginning again at its end.
+    **Arguments:**
+
+    - `base`: Sobol sequence of the unit cube.
+    - `boxes`: boxes (box, end, coordinate) from which groups are drawn.
+    - `levels`: nested boxes by which points are classified.
+    - `turns`: box number of each group, repeated cyclically.
     """
 
     kind = "cube"
@@ -37,7 +41,7 @@ class StratifiedSobol(Sampler):
 
     @property
     def counts(self) -> np.ndarray:
-        """Points drawn from each box."""
+        """Number of points drawn from each box."""
         groups = np.arange(-(-self.count // GROUP))
         sizes = np.minimum(self.count - groups * GROUP, GROUP)
         return np.bincount(self.turns[groups % len(self.turns)], sizes, len(self.boxes)).astype(np.int64)
@@ -67,7 +71,7 @@ class StratifiedSobol(Sampler):
         return [moved(axis, column) for axis, column in enumerate(columns)]
 
     def level(self, tables: Any, columns: Sequence[Array]) -> Array:
-        """The innermost of the levels that holds each point. Those that are not there hold none."""
+        """Return the innermost level that contains each point; unused levels contain none."""
         levels = tables[2]
         inside = jnp.zeros(columns[0].shape, jnp.int8)
         for level in range(1, MOST_LEVELS):
@@ -79,14 +83,14 @@ class StratifiedSobol(Sampler):
         return inside
 
     def points(self, numbers: np.ndarray) -> np.ndarray:
-        """Points by number, (coordinate, point), but for rounding."""
+        """Return points by number, (coordinate, point), up to rounding."""
         own = self.boxes[self.turns[numbers // GROUP % len(self.turns)]]
         cube = (self.base.bits(numbers) >> 8) * 2.0**-24
         return own[:, 0].T + cube * (own[:, 1] - own[:, 0]).T
 
 
 def interleaved_strata(shares: np.ndarray, groups: int, seed: int) -> np.ndarray:
-    """Numbers of boxes by turns, so that any run of groups holds about as many of each as `shares` says.
+    """Return a sequence of box numbers in which every run of groups has the proportions `shares`, approximately.
 
     A van der Corput sequence, shifted by the seed.
     """

@@ -1,4 +1,4 @@
-"""What a finished sweep says: all blocks' counts, best variants and fronts as one, the best ones again in float64."""
+"""Summary of a finished sweep: merged counts, best variants and fronts of all blocks, with the best re-evaluated in float64."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -26,10 +26,13 @@ Arrays = Mapping[str, np.ndarray]
 def summary(
     spec: Specification, partials: Arrays, edges: Mapping[str, Edges], weights: np.ndarray
 ) -> tuple[Summary, dict[str, Any]]:
-    """Arrays of the root, and attributes that go with them.
+    """Return the summary arrays of the root group, and attributes that accompany them.
 
-    **Arguments:** `partials`: what all blocks left, (block, ...) each; `edges` of histograms and of the map; `weights`: plain
-    variants that one of each level stands for.
+    **Arguments:**
+
+    - `partials`: reduced data of all blocks, (block, ...) each.
+    - `edges`: edges of the histograms and of the map.
+    - `weights`: importance weight of a variant, by sampling level.
     """
     best, design = _best(spec, partials)
     counted = {
@@ -47,17 +50,17 @@ def summary(
 
 
 def _counted(spec: Specification, partials: Arrays) -> tuple[str, ...]:
-    """Arrays that count variants."""
+    """Return the names of the arrays that count variants."""
     histograms = [f"histogram_{each.name}" for each in spec.metrics]
     return ("counts", "bottleneck_count", "binding_count", "cell_count", *histograms)
 
 
 def _shares(counts: np.ndarray, weights: np.ndarray) -> Summary:
-    """Shares of the plain space, with their standard errors as if points were independent.
+    """Return the feasible and possible shares of the space, with standard errors that assume independent points.
 
-    Weights are not normalised by their sum: their mean is 1 by itself, and sums stay without bias.
+    Weights are not normalized by their sum: their mean is 1 anyway, and the estimates stay unbiased.
 
-    **Arguments:** `counts` (level, kind): evaluated, possible, feasible.
+    **Arguments:** `counts` (level, category): evaluated, possible, feasible.
     """
     evaluated = counts[:, 0].sum()
     arrays: Summary = {}
@@ -70,9 +73,9 @@ def _shares(counts: np.ndarray, weights: np.ndarray) -> Summary:
 
 
 def _counts(spec: Specification, raw: np.ndarray, counted: Arrays, edges: Mapping[str, Edges]) -> Summary:
-    """How many variants there are, and of what kind.
+    """Return the number of variants by outcome, bottleneck, binding constraint and histogram bin.
 
-    **Arguments:** `raw` counts; `counted`: by what they stand for.
+    **Arguments:** `raw`: unweighted counts; `counted`: weighted counts.
     """
     evaluated, possible, feasible, nonfinite = raw
     binding = "variants by constraint nearest to or furthest beyond its limit"
@@ -93,7 +96,7 @@ def _counts(spec: Specification, raw: np.ndarray, counted: Arrays, edges: Mappin
 
 
 def _by_case(spec: Specification, partials: Arrays) -> Summary:
-    """Counts and the least objective of feasible variants of each combination of choices; NaN where none is."""
+    """Return the counts and the minimum feasible objective of each case; NaN without a feasible variant."""
     counts = partials["counts"].reshape(len(spec.cases), -1, partials["counts"].shape[-1]).sum(axis=1)
     ranks = partials["best_rank"].reshape(len(spec.cases), -1)
     least = np.nanmin(np.where(np.isnan(ranks), np.inf, ranks), axis=1).astype(np.float64)
@@ -107,7 +110,7 @@ def _by_case(spec: Specification, partials: Arrays) -> Summary:
 
 
 def _rows(spec: Specification, partials: Arrays, kind: str, *more: str) -> dict[str, np.ndarray]:
-    """Rows that blocks left of the best or of their fronts, as columns: variant, case, `more`, and values (row, name)."""
+    """Concatenate the best or front rows of all blocks into columns: variant, case, `more`, and values (row, name)."""
     variant = partials[f"{kind}_variant"]
     own = np.flatnonzero(variant.ravel() >= 0)
     case = np.repeat(np.arange(len(spec.cases), dtype=np.int8), spec.blocks_per_case * variant.shape[1])
@@ -117,10 +120,15 @@ def _rows(spec: Specification, partials: Arrays, kind: str, *more: str) -> dict[
 
 
 def _best(spec: Specification, partials: Arrays) -> tuple[dict[str, np.ndarray], Design | None]:
-    """Variants that all blocks together rank best, ranked again by the exact model in float64, and the design of the first.
+    """Select the best variants over all blocks, and rerank them with the exact model in float64.
 
-    **Returns:** columns (rank, ...): case, variant, values of the specification's variables, metrics, constraints (NaN where a
-    case lacks one), the same where they bind, breakdown, bottleneck, possible (all but budgets hold) and feasible.
+    **Returns:** the design of the best variant, after columns (rank, ...):
+
+    - case, variant, and values of the specification's variables.
+    - metrics, and constraints (NaN if a case lacks one).
+    - `near`: constraints without those that never count as binding.
+    - breakdown and bottleneck.
+    - possible (all constraints except budgets are satisfied) and feasible.
     """
     rows = _rows(spec, partials, "best", "rank")
     columns = best_of({name: x[np.isfinite(rows["rank"])] for name, x in rows.items()})
@@ -188,14 +196,14 @@ def _best_arrays(spec: Specification, best: Arrays) -> Summary:
             "budget_units": " ".join(each.metric.unit for each in budgets),
             "budget_metrics": " ".join(each.metric.name for each in budgets),
         }
-        limits = spec.problem.limits  # of all cases: budgets are no choices
+        limits = spec.problem.limits  # the same in all cases, because budgets are not choices
         arrays["best_used"] = ("rank budget", np.exp(constraints[:, : len(budgets)]) * limits, names)
         arrays["budget_limit"] = ("budget", limits, names)
     return arrays
 
 
 def _roofline(design: Design | None) -> Summary:
-    """GEMMs of the best design under its chip's roof."""
+    """Return the roofline of the GEMMs of the best design: arithmetic intensity, FLOP/s, and the limits of the chip."""
     if design is None:
         return {}
     cluster = design.inputs.cluster
@@ -216,7 +224,7 @@ def _roofline(design: Design | None) -> Summary:
 
 
 def _kernels(run: Any, cluster: Cluster, plan: Any) -> tuple[Any, ...]:
-    """FLOP, seconds of traffic and seconds of each GEMM, and the peak in the run's formats (FLOP/s)."""
+    """Return FLOP, seconds of HBM traffic and seconds of each GEMM, and the peak in the run's formats (FLOP/s)."""
     table, time = kernels(run, cluster, plan)
     peak = cluster.chip.clock_ratio / jnp.sum(run.gemm_precision / cluster.chip.peak_flops_per_s)
     return table.flops, time.hbm_s, time.compute_s + time.memory_s, peak
@@ -232,7 +240,7 @@ def _map(spec: Specification, partials: Arrays, counted: Arrays, edges: Mapping[
     with np.errstate(all="ignore"):
         possible, feasible = outcomes[1:].sum(axis=0) / outcomes.sum(axis=0), outcomes[2] / outcomes.sum(axis=0)
     of_share = lambda words: number(f"share of a cell's plain variants that are {words}")
-    # Blocks stand case after case, as many each.
+    # Blocks are ordered by case, equally many each.
     case = np.where(np.isfinite(objective), partials["cells"].argmin(axis=0).reshape(CELLS) // spec.blocks_per_case, -1)
     several = {"map_case": ("map_y map_x", case.astype(np.int8), of_case(spec))} if len(spec.cases) > 1 else {}
     return several | {

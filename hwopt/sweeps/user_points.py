@@ -1,4 +1,4 @@
-"""Variants as users give them: levels of a grid, a table of designs."""
+"""User-specified variants: levels of a grid, or a table of designs."""
 
 import csv
 import io
@@ -13,11 +13,11 @@ from hwopt.errors import UserError
 from hwopt.units import read_amount, read_number, unit_in_name
 
 MOST_LEVELS = 100_000
-"""Levels of one variable of a grid."""
+"""Maximum number of levels of a grid variable."""
 
 
 def checked_levels(name: str, levels: Sequence[float]) -> list[float]:
-    """Return the levels of a variable.
+    """Return the validated levels of a variable.
 
     **Raises:** `UserError` for a level that is not positive and finite, or that is repeated.
     """
@@ -33,9 +33,9 @@ def checked_levels(name: str, levels: Sequence[float]) -> list[float]:
 
 
 def level_range(text: str, what: str = "grid") -> list[float]:
-    """Levels from `low:high:count`, or `a|b|c`, as the command line writes them.
+    """Parse levels from `low:high:count` (log-spaced) or `a|b|c`, as written on the command line.
 
-    **Arguments:** `what` they are levels of, for refusals.
+    **Arguments:** `what`: name of the quantity, for error messages.
 
     **Raises:** `UserError` for anything else.
     """
@@ -59,9 +59,9 @@ def level_range(text: str, what: str = "grid") -> list[float]:
 
 
 def table_columns(table: str | Path | Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
-    """Columns of a table: of a CSV file, or of a dictionary.
+    """Return the validated columns of a table, from a CSV file or a dictionary.
 
-    **Raises:** `UserError` for a file that cannot be read, columns of different lengths, what is not positive and finite.
+    **Raises:** `UserError` for an unreadable file, columns of different lengths, or numbers that are not positive and finite.
     """
     if isinstance(table, (str, Path)):
         columns, source = _file_columns(table), f"table {table}"
@@ -79,7 +79,10 @@ def table_columns(table: str | Path | Mapping[str, Sequence[float]]) -> dict[str
 
 
 def _file_columns(path: str | Path) -> dict[str, Sequence[str]]:
-    """Columns of a CSV file, by the names in its first line."""
+    """Read the columns of a CSV file, named by its first line.
+
+    **Raises:** `UserError` for text that is not CSV, repeated names, and lines with missing or extra numbers.
+    """
     try:
         rows = [row for row in csv.reader(io.StringIO(read_text(Path(path)), newline="")) if row]
     except csv.Error as error:
@@ -96,9 +99,9 @@ def _file_columns(path: str | Path) -> dict[str, Sequence[str]]:
 
 
 def _checked(what: str, value: object) -> float:
-    """A number of a table.
+    """Parse a number of a table.
 
-    **Raises:** `UserError` for what is not positive and finite.
+    **Raises:** `UserError` for a number that is not positive and finite.
     """
     try:
         number = read_number(str(value))

@@ -1,4 +1,4 @@
-"""Where a sweep begins to look: the best design that the certified search finds, as boxes of the unit cube."""
+"""Warm start of importance sampling: boxes of the unit cube around the best design of a branch-and-bound search."""
 
 import math
 from collections.abc import Mapping
@@ -20,9 +20,9 @@ from hwopt.sweeps.specification import KnownOptimum
 
 
 def strata_around_optimum(problem: Problem, samples: int, options: SearchOptions = SEARCH) -> KnownOptimum | None:
-    """The best design that a search as long as a sweep deserves meets, with its bound; None where it meets none.
+    """Return the best design of a branch-and-bound search scaled to the sweep, with its lower bound; None if none is found.
 
-    **Arguments:** `samples`: variants of the sweep; `options` of the search.
+    **Arguments:** `samples`: number of variants of the sweep, which limits the nodes; `options` of the search.
     """
     if reason_without_lattice(problem):
         return None
@@ -43,7 +43,7 @@ def strata_around_optimum(problem: Problem, samples: int, options: SearchOptions
         design = result.design | lattice.design(result.point)
     own = {
         each.name: design.get(each.name, each.lower) for each in problem.variables
-    }  # nothing depends on what is not there
+    }  # variables of absent features: nothing depends on them
     bound = math.exp(result.proved_bound) if math.isfinite(result.proved_bound) else math.nan
     return KnownOptimum(own, math.exp(result.value), bound, feasible=True)
 
@@ -51,11 +51,13 @@ def strata_around_optimum(problem: Problem, samples: int, options: SearchOptions
 def around(
     space: Space, design: Mapping[str, float], options: SweepOptions = SEARCH.sweep
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Boxes of the unit cube around a design: of all designs with its integers, and of those that are near it besides.
+    """Return two boxes of the unit cube around a design.
 
-    **Arguments:** `design`: variables by name, SI. A coordinate along which its own integer is not met is left whole.
+    The first contains all designs with the same integers, the second only those whose continuous variables are near it as well.
 
-    **Returns:** ends of both boxes, in the order of `space.coordinates`.
+    **Arguments:** `design`: variables by name, in SI units. A coordinate that cannot reproduce its integer gets its full range.
+
+    **Returns:** lower and upper ends of both boxes, in the order of `space.coordinates`.
     """
     names, variables = space.coordinates, space.variables
     ratio, count = options.neighbor_ratio, options.places
@@ -75,6 +77,6 @@ def around(
 
 
 def _place(variable: Variable, value: float) -> float:
-    """Where a value lies between a variable's ends, by logarithms."""
+    """Return the position of a value between the bounds of a variable on a log scale, clipped to [0, 1]."""
     place = math.log(value / variable.lower) / math.log(variable.upper / variable.lower)
     return min(max(place, 0.0), 1.0)
