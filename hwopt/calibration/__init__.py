@@ -1,1 +1,1 @@
-"""What was measured, and how far the model is off it: tables of runs, validation, calibration, intervals, collectives."""
+"""Measured runs and the model's accuracy: data tables, validation, calibration, prediction intervals, collectives."""

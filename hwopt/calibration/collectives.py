@@ -1,11 +1,11 @@
-"""Measured collectives against the model, and the constants of links fitted to them.
+"""Measured collectives: comparison with the model, and link constants fitted to them.
 
-`python -m hwopt.calibration.collectives` prints how well every system is predicted; `python -m hwopt.calibration.collectives fit`
-fits the links and prints what `hwopt/data/links` holds of it. The measurements are `hwopt/data/runs/collectives.csv`:
-nccl-tests of one collective at a time, buffers apart, from 8 B to 16 GB.
+`python -m hwopt.calibration.collectives` prints the accuracy for every system. `python -m hwopt.calibration.collectives fit`
+fits the links and prints the constants that `hwopt/data/links` contains. The measurements are
+`hwopt/data/runs/collectives.csv`: nccl-tests of one collective at a time, with separate buffers, from 8 B to 16 GB.
 
-Training runs take no part, so that a link is never bent to hide another error. Launch latency is that of the stack
-`STACK`, as in predictions of its runs; latencies of links are what is left, and so never count it twice.
+Training runs are not used, so that link constants never compensate for other errors. The launch latency is that of the stack
+`STACK`, as in predictions of runs with this stack. A link's latency is the remainder, so that launches are not counted twice.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from hwopt.types import Scalar
 from hwopt.units import to_si
 
 STACK = "nemo-2025"
-"""Whose launch latency the measurements are taken to contain."""
+"""Software stack whose launch latency the measurements are assumed to include."""
 
 BANDWIDTH_BYTES = (2**20, 2**33)
-"""Sizes over which bus bandwidth is scored: 1 MB to 8 GB."""
+"""Message sizes over which bus bandwidth is scored: 1 MB to 8 GB."""
 
 LATENCY_BYTES = 2**16
-"""Below this many bytes a collective's time is scored as its latency: 64 kB."""
+"""Message size below which a collective's time is scored as latency: 64 kB."""
 
 
 SYSTEMS = {
@@ -50,13 +50,13 @@ SYSTEMS = {
     "p4de": "a100-80",
     "gb200-racks": "gb200",
 }
-"""Systems of the table -> chip in the catalogue."""
+"""Systems of the table -> chip in the catalog."""
 
 NOT_FITTED = ("gb200-racks",)
-"""Systems that no constant is fitted to: 1, 2 and 20 whole racks."""
+"""Systems excluded from the fit: 1, 2 and 20 whole racks."""
 
 _SCALE_OUT = {"p5": "efa", "p4de": "efa-p4"}
-"""Links between nodes of systems that are measured on several."""
+"""Links between nodes, for systems measured on several nodes."""
 
 _KERNELS: dict[str, Callable] = {
     "all_gather": collectives.ring_pass_s,
@@ -72,11 +72,17 @@ Rows: TypeAlias = Any
 
 @cache
 def read() -> Rows:
-    """The measured collectives, each alone on its chips.
+    """Read the measured collectives, each run alone on its chips.
 
-    **Returns:** rows in the table's order: `system`, `nodes`, `chips`, `chips_per_node`, `collective`; `message_bytes`, as
-    nccl-tests count a message: the larger of the buffers sent and received; `time_s`; `in_network`: whether switches take
-    part, in an all-reduce over all chips of nodes of eight (NVLS), where the link can. **Units:** B, s.
+    **Returns:** rows in the table's order, with the columns:
+
+    - `system`, `nodes`, `chips`, `chips_per_node`, `collective`.
+    - `message_bytes`: message size as in nccl-tests, the larger of the sent and received buffers.
+    - `time_s`.
+    - `in_network`: whether switches reduce the data, if the link supports it (NVLS). True for an all-reduce over all chips of
+      nodes with at least eight.
+
+    **Units:** B, s.
 
     **Source:** column `source` of the table: ai-dynamo/aiconfigurator, NVIDIA/dgxc-benchmarking, aws-samples.
     """
@@ -104,9 +110,9 @@ def _network(system: str, domain: int, in_network: bool) -> Network:
 
 
 def networks(rows: Rows) -> Network:
-    """The network of every row as the catalogue has it, leaves of shape (row, ...).
+    """Return the catalog's network for every row; leaves have shape (row, ...).
 
-    **Raises:** `KeyError` for a system that `SYSTEMS` lacks.
+    **Raises:** `KeyError` for a system missing from `SYSTEMS`.
     """
     each = [_network(row.system, int(row.chips_per_node), bool(row.in_network)) for row in rows]
     return jax.tree.map(lambda *leaves: np.stack(leaves), *each)
@@ -119,9 +125,9 @@ def _times(kernel: Callable, network: Network, size: np.ndarray, group: np.ndarr
 
 
 def predict(rows: Rows, network: Network | None = None) -> np.ndarray:
-    """Times of collectives by the model.
+    """Predict the times of collectives with the model.
 
-    **Arguments:** `rows`; `network` of every row instead of the catalogue's. **Returns:** times, s, shape (row,).
+    **Arguments:** `rows`; `network`: networks of all rows, by default the catalog's. **Returns:** times in s, shape (row,).
     """
     network = networks(rows) if network is None else network
     launch_s = catalog.stack(STACK).collective_launch_s
@@ -136,7 +142,7 @@ def predict(rows: Rows, network: Network | None = None) -> np.ndarray:
 
 
 class Score(NamedTuple):
-    """Errors of one system, or of one collective on it; None where no message has the size."""
+    """Prediction errors of one system, or of one collective on it; None without messages of the size range."""
 
     rows: int
     bandwidth_error: float | None  # median of |predicted / measured - 1| of bus bandwidth, 1 MB to 8 GB
@@ -147,8 +153,8 @@ class Score(NamedTuple):
 
     @classmethod
     def of(cls, rows: Rows, predicted: np.ndarray) -> Score:
-        """Errors of rows with their predicted times, s."""
-        size, ratio = rows.message_bytes, rows.time_s / predicted  # of bandwidths, predicted over measured
+        """Return the errors of rows with their predicted times in s."""
+        size, ratio = rows.message_bytes, rows.time_s / predicted  # ratio of bandwidths, predicted over measured
         bias = ratio[(size >= BANDWIDTH_BYTES[0]) & (size <= BANDWIDTH_BYTES[1])] - 1.0
         error, factor = np.abs(bias), np.exp(np.abs(np.log(ratio[size < LATENCY_BYTES])))
         each = ((error, 0.5), (error, 0.9), (bias, 0.5), (factor, 0.5), (factor, 0.9))
@@ -156,7 +162,7 @@ class Score(NamedTuple):
 
 
 def score() -> dict[str, dict[str, Score]]:
-    """Errors of the model by system and by collective on it: `{system: {"all": Score, collective: Score}}`."""
+    """Return the model's errors by system and collective: `{system: {"all": Score, collective: Score}}`."""
     rows = read()
     predicted, scores = predict(rows), {}
     for system in dict.fromkeys(rows.system.tolist()):
@@ -176,12 +182,12 @@ class Constants(NamedTuple):
 
     efficiency: float
     latency_s: float
-    in_network_reduction: float | None  # None: the link cannot, or no row shows it
+    in_network_reduction: float | None  # None: not supported by the link, or not measured
     ramp: float
 
 
 class Target(NamedTuple):
-    """A link to fit: the systems that show it, and its tier."""
+    """A link to fit: the systems that use it, and its network tier (0: within a node, 1: between nodes)."""
 
     systems: tuple[str, ...]
     tier: int
@@ -194,24 +200,25 @@ TARGETS = {
     "efa": Target(("p5",), 1),
     "efa-p4": Target(("p4de",), 1),
 }
-"""Links that the table covers. Each generation of EFA is seen on two nodes of one system alone, so nothing is left out of it."""
+"""Links that the table covers. Each generation of EFA is measured on two nodes of one system only: no data remain for
+validation."""
 
 
 def rows_of(target: Target) -> Rows:
-    """The rows that show a link."""
+    """Return the rows that measure a link."""
     rows = read()
     return rows[np.isin(rows.system, target.systems)]
 
 
 EFFICIENCY_LIMIT = 0.95
-"""No link carries more of its bandwidth: headers and encoding remain."""
+"""Maximum share of a link's bandwidth that is usable: headers and encoding take the rest."""
 
 ROBUST = 0.1
-"""Log errors beyond this count in proportion, not squared: switches of protocol and outliers."""
+"""Log error at which the loss turns from quadratic to linear, because of protocol switches and outliers."""
 
 
 def _with(network: Network, tier: int, constants: Constants, in_network: np.ndarray) -> Network:
-    """Networks with a link's constants replaced, that of reduction where it is `in_network`."""
+    """Return the networks with a link's constants replaced; the reduction factor only in rows with `in_network` set."""
     values = constants._asdict() | {"reduction_factor": constants.in_network_reduction}
     leaves = {name: getattr(network, name).copy() for name in ("efficiency", "latency_s", "ramp", "reduction_factor")}
     for name, leaf in leaves.items():
@@ -221,19 +228,19 @@ def _with(network: Network, tier: int, constants: Constants, in_network: np.ndar
 
 
 def _weights(rows: Rows) -> np.ndarray:
-    """Every collective of every system counts alike, however many rows it has."""
+    """Return row weights that give every collective of every system the same total weight."""
     cells = list(zip(rows.system, rows.collective, strict=True))
     count = Counter(cells)
     return np.array([1.0 / np.sqrt(count[cell] * len(count)) for cell in cells])
 
 
 def fit_rows(rows: Rows, tier: int, *, ramp: float | None = 1.0) -> Constants:
-    """Constants of one tier of links that explain rows best.
+    """Fit the constants of one tier of links to rows.
 
-    Minimises `sum_cells mean_rows rho(log(predicted / measured))`, rho quadratic to `ROBUST` and linear beyond, over the
-    logarithms of efficiency, latency and in-network reduction, from three starting points.
+    Minimizes `sum_cells mean_rows rho(log(predicted / measured))` over the logarithms of efficiency, latency and in-network
+    reduction, from three starting points. `rho` is quadratic up to `ROBUST` and linear beyond.
 
-    **Arguments:** `rows`; `tier` the link is; `ramp` as it is, or None to fit it too.
+    **Arguments:** `rows`; `tier` of the link; `ramp`: fixed value, or None to fit it as well.
     """
     base, in_network = networks(rows), rows.in_network
     weights = _weights(rows)
@@ -245,7 +252,7 @@ def fit_rows(rows: Rows, tier: int, *, ramp: float | None = 1.0) -> Constants:
 
     def residuals(x: np.ndarray) -> np.ndarray:
         error = np.log(predict(rows, _with(base, tier, constants(x), in_network)) / rows.time_s) / ROBUST
-        return weights * error * np.sqrt(2.0 / (1.0 + np.sqrt(1.0 + error**2)))  # squares to 2 (sqrt(1 + e^2) - 1)
+        return weights * error * np.sqrt(2.0 / (1.0 + np.sqrt(1.0 + error**2)))  # its square: 2 (sqrt(1 + e^2) - 1)
 
     low, high = [0.2, 1e-7] + [0.5] * reduces, [EFFICIENCY_LIMIT, 1e-3] + [1.0] * reduces
     starts = [[0.7, latency] + [0.8] * reduces for latency in (5e-7, 3e-6, 2e-5)]
@@ -257,12 +264,15 @@ def fit_rows(rows: Rows, tier: int, *, ramp: float | None = 1.0) -> Constants:
 
 
 def fit(name: str) -> dict[str, Constants]:
-    """Constants of a link with their spread.
+    """Fit the constants of a link, with their ranges.
 
     **Arguments:** `name` of a link in `TARGETS`.
 
-    **Returns:** what `hwopt/data/links` holds, rounded: `best` of all rows; `low` and `high`, the least and most over fits to
-    each system and to each collective alone; `free`, with the ramp fitted too: a check of its theory.
+    **Returns:** constants, which `hwopt/data/links` contains in rounded form:
+
+    - `best`: fit to all rows.
+    - `low`, `high`: minimum and maximum over fits to each system and to each collective alone.
+    - `free`: fit with a free ramp, as a check of the theory behind the fixed ramp.
 
     **Source:** rows of `hwopt/data/runs/collectives.csv`.
     """
@@ -280,7 +290,7 @@ def fit(name: str) -> dict[str, Constants]:
 
 
 def table(scores: Mapping[str, Mapping[str, Score]]) -> str:
-    """Scores as lines of text, one a system, below what the columns are."""
+    """Format scores as text, one line per system, below an explanation of the columns."""
     lines = [
         "Measured collectives (nccl-tests) beside the model, % over messages. bus bandwidth: median and 90th percentile of",
         "|predicted / measured - 1| from 1 MB to 8 GB, and the median with its sign; latency x: median and 90th percentile of the",
@@ -302,7 +312,7 @@ def table(scores: Mapping[str, Mapping[str, Score]]) -> str:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Prints the scores, or with `fit` the constants."""
+    """Print the scores, or with `fit` the constants."""
     if list(arguments) == ["fit"]:
         for name in TARGETS:
             print(name)

@@ -1,11 +1,11 @@
-"""Which sources of measured runs the work may look at, and which are touched by a release alone.
+"""Split of measured runs into a development set and a sealed test set.
 
-Three in ten studies, by a hash of their name, are locked: neither constants nor structure nor widths of intervals are chosen
-with them in view. `python -m results.benchmarks.release` scores them, once a release, by constants fitted to the others, and adds
-a line to `results/reference/releases.csv`.
+Three in ten studies, by a hash of their name, form the test set. They are not used to choose constants, model structure or
+interval widths. `python -m results.benchmarks.release` scores them once per release, with constants fitted to the other
+studies, and adds a line to `results/reference/releases.csv`.
 
-The rule is about runs that train. Measured services come from few sources, and all of them were in view before it was made: what is
-said of their errors is said of runs that the work has seen.
+The rule applies to training runs. Serving measurements come from few sources, all of them known before the rule existed. Errors
+reported for serving are therefore those of the development set.
 """
 
 import hashlib
@@ -17,10 +17,15 @@ _ROUND = re.compile(r"\s+v\d+(\.\d+)*$")
 
 
 def study_of(source: str) -> str:
-    """What rounds of one source have in common: `MLPerf Training v4.1` is of `MLPerf Training`. Fits leave it out whole."""
+    """Return the study of a source, without its round: `MLPerf Training v4.1` -> `MLPerf Training`.
+
+    Fits hold out whole studies.
+    """
     return _ROUND.sub("", source.strip())
 
 
 def in_test_set(source: str) -> bool:
-    """Whether runs of a source are kept for releases: `sha256(study) mod 10 < 3`. **Arguments:** its name, as rows state it."""
+    """Return whether a source is in the test set: `sha256(study) mod 10 < 3`. **Arguments:** `source`: its name, as stated in
+    rows.
+    """
     return int(hashlib.sha256(study_of(source).encode()).hexdigest(), 16) % 10 < LOCKED_TENTHS

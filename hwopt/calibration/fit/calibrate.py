@@ -1,4 +1,4 @@
-"""One's own runs, from one on: fits the constants to a file of them, says what that taught and what to measure next."""
+"""Calibration to a user's own runs (one or more): fits the constants, reports what they imply and what to measure next."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,10 +20,10 @@ from hwopt.hardware.calibration import CONSTANTS, OWN, Scopes
 from hwopt.options import options_of
 
 FEWEST = 1
-"""Runs below which nothing is fitted."""
+"""Minimum number of runs for a fit."""
 
 FEWEST_HELD_OUT = 3
-"""Runs below which none are left out: what one says of another shows nothing."""
+"""Minimum number of runs for a held-out evaluation; one run predicted from another one shows nothing."""
 
 
 def calibrate(
@@ -35,26 +35,34 @@ def calibrate(
     progress: bool = False,
     options: FitOptions | None = None,
 ) -> dict:
-    """Fits the model's constants to measured runs, one or more, and saves them as a data file.
+    """Fit the model's constants to one or more measured runs, and save them as a data file.
 
-    The posterior of the calibration `constants` is the prior, with what sources have of their own besides: the level of a step and
-    what else was found to differ between sources (`hwopt.hardware.calibration`). Runs weigh the same; those of one configuration
-    together little more than one.
+    The prior is the posterior of the calibration `constants`. It adds the constants that differ between sources: the global
+    step-time factor (`level`) and others (`hwopt.hardware.calibration`). All runs have the same weight, but several runs of one
+    configuration together count little more than one.
 
-    **Arguments:** `path` of a CSV as `validate` reads it; `out`: the TOML file to write, which `--constants` takes; `only`:
-    names of constants that may move, such as `stack_gemm_efficiency` for one scale; all by default; `progress`: show a bar
-    on standard error while runs are read; `options` of the fit.
+    **Arguments:**
+
+    - `path`: a CSV file in the format of `validate`.
+    - `out`: TOML file to write, which `--constants` accepts.
+    - `only`: names of the constants to fit, such as `stack_gemm_efficiency` for a single factor; default: all.
+    - `constants`: calibration to start from.
+    - `progress`: show a progress bar on standard error while runs are read.
+    - `options`: options of the fit.
 
     **Returns:** plain numbers and strings: `{"runs", "before", "after", "held_out": {median_abs_error, mean_abs_error,
-    time_bias}, "moved": [{constant, scope, shift, sd}], "learned", "next", "notes", "operation", "warnings", "out"}`. Errors are
-    over cells, as in `validate`; `held_out` leaves one source out after the other, or one cell where there is one source, or some
-    configurations where there is one cell, and is None for fewer than `FEWEST_HELD_OUT` runs and for one configuration.
-    `posterior_summary` is what `hwopt.calibration.fit.posterior_summary` says, `next` what `next_measurement` does; `notes` are
-    on rows that were used all the same; `operation` of the runs, `benchmark` where a row does not state it, None for a mixture;
-    `warnings` say where the calibration makes predictions worse.
+    time_bias}, "moved": [{constant, scope, shift, sd}], "learned", "next", "notes", "operation", "warnings", "out"}`.
 
-    **Raises:** `UserError` for a bad file, an unknown constant, fewer than `FEWEST` runs with a measured time, a value in another
-    unit by its size, and, before anything is fitted, for an `out` that cannot be written.
+    - `before`, `after`, `held_out`: errors averaged over cells, as in `validate`.
+    - `held_out`: each source is held out in turn; with one source each cell; with one cell groups of configurations. None for
+      fewer than `FEWEST_HELD_OUT` runs, or for a single configuration.
+    - `learned`: result of `hwopt.calibration.fit.posterior_summary`; `next`: result of `next_measurement`.
+    - `notes`: remarks on rows that were used nevertheless.
+    - `operation`: operation of the runs, `benchmark` for rows without one; None for a mixture.
+    - `warnings`: cases in which the calibration makes predictions worse.
+
+    **Raises:** `UserError` for an invalid file, an unknown constant, fewer than `FEWEST` runs with a measured time, or a value
+    that must be in another unit, judging by its size. Also, before the fit, for an `out` that cannot be written.
     """
     how = options_of("calibrate", options, FitOptions)
     known = [constant.name for constant in CONSTANTS]
@@ -116,14 +124,15 @@ def calibrate(
 
 
 def _operation(base: catalog.Calibration, rows: Sequence[Scored]) -> str:
-    """Return the operation that all runs share, including the runs behind the base; "" for a mixture."""
+    """Return the operation shared by all runs, including the runs behind the base; "" for a mixture."""
     found = {row.row.operation or catalog.BENCHMARK for row in rows} | ({base.operation} - {""})
     return found.pop() if len(found) == 1 else ""
 
 
 def _groups(rows: Sequence[Scored], folds: int = FIT.folds) -> np.ndarray | None:
-    """What is left out together: sources; cells of one source; configurations of one cell, in `folds` at most. None where
-    there is nothing else to learn from.
+    """Return the groups to hold out in turn; None if there are too few runs or only one configuration.
+
+    Groups are sources; for one source its cells; for one cell its configurations, in at most `folds` groups.
     """
     if len(rows) < FEWEST_HELD_OUT:
         return None
@@ -138,7 +147,7 @@ def _groups(rows: Sequence[Scored], folds: int = FIT.folds) -> np.ndarray | None
 
 
 def one_scale(rows: Sequence[Scored], scopes: Scopes, start: np.ndarray) -> np.ndarray:
-    """Errors of runs after one constant, their own level, was fitted to them; all others stay at `start`."""
+    """Return the errors of runs after fitting only their own step-time factor; all other constants stay at `start`."""
     with_own = Scopes((*scopes.entries, ("level", OWN)))
     observations = Observations.of(rows, by_cell=False, scopes=with_own)
     mean, sd = np.append(start, 0.0), np.append(np.full(len(start), FIT.fixed_sd), FIT.wide * with_own.prior_sd[-1])
@@ -146,14 +155,14 @@ def one_scale(rows: Sequence[Scored], scopes: Scopes, start: np.ndarray) -> np.n
 
 
 def _only(scopes: Scopes, names: Sequence[str], own: FitOptions) -> np.ndarray:
-    """Prior deviations that leave all but the named constants where they are."""
+    """Return prior standard deviations that fix all constants except the named ones, and widen those."""
     return np.array([
         own.wide * sd if name in names else own.fixed_sd for (name, _), sd in zip(scopes.entries, scopes.prior_sd, strict=True)
     ])  # fmt: skip
 
 
 def _moved(scopes: Scopes, mean: np.ndarray, posterior: Posterior) -> list[dict]:
-    """Shifts that changed, the most certain first."""
+    """List the shifts that changed, the most significant first."""
     change = posterior.shifts - mean
     order = [int(i) for i in np.argsort(-np.abs(change) / posterior.sd) if abs(change[i]) > 1e-3]
     numbers = {"shift": posterior.shifts, "change": change, "sd": posterior.sd}

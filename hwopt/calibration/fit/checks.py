@@ -1,4 +1,4 @@
-"""What a fit to one's own runs refuses, and what it says of rows that it uses all the same."""
+"""Input checks of a calibration to user runs: rejected values, and notes on unusual rows that are used nevertheless."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -10,16 +10,16 @@ from hwopt.calibration.validation.score import Scored
 from hwopt.errors import UserError
 
 NONSENSE = 30.0
-"""Measured over predicted, or the reverse, from which on a value is taken for one in another unit: literature constants lie
-within a factor of 11 on all published runs."""
+"""Ratio of measured to predicted, or the inverse, at which a value is assumed to have another unit. With literature constants,
+all published runs are within a factor of 11."""
 
 UNLIKE = 1.5
-"""From which on, after the fit, a row is named as unlike the others."""
+"""Ratio of measured to fitted time, or the inverse, above which a row is reported as an outlier."""
 
 WORSE = 1.02
-"""Error held out over error before, from which on a calibration is said to make predictions worse."""
+"""Ratio of held-out error to the error before the fit, above which a calibration is reported to worsen predictions."""
 
-_NAMED = 5  # lines that a note names
+_NAMED = 5  # maximum number of line numbers in a note
 
 
 _OF_TIMES = (
@@ -30,13 +30,13 @@ _OF_RATES = (
     (1e3, "is it in thousands? check the unit"), (1e-3, "is it in thousands? check the unit"),
     (100.0, "is it in percent? check the unit"), (1e12, "is it in FLOP/s? check the unit"),
 )  # fmt: skip
-"""Measured over predicted -> what was likely meant."""
+"""Measured over predicted -> likely cause."""
 
 
 def refuse_nonsense(path: str | Path, rows: Sequence[Scored]) -> None:
-    """Looks at values before a fit.
+    """Check measured values before a fit.
 
-    **Raises:** `UserError` for the first row that is `NONSENSE` times off, with what was likely meant.
+    **Raises:** `UserError` for the first row that is off by a factor of `NONSENSE`, with the likely cause.
     """
     for row in rows:
         factor = row.row.measured_value / row.predicted
@@ -50,7 +50,7 @@ def refuse_nonsense(path: str | Path, rows: Sequence[Scored]) -> None:
 
 
 def _intent(row: Scored, factor: float) -> str:
-    """What was likely meant by a value so many times the predicted one."""
+    """Return the likely cause of a value that differs from the prediction by `factor`."""
     chips, tokens = float(row.row.num_gpus or 1), float(row.row.seq_len or 1)
     meanings = _OF_RATES if row.metric.rate else _OF_TIMES
     meanings += (
@@ -67,7 +67,7 @@ def _intent(row: Scored, factor: float) -> str:
 def notes(rows: Sequence[Scored], log_ratios: np.ndarray) -> list[str]:
     """Return notes on unusual rows of a fit: unstated software, plans that exceed the memory, large residuals.
 
-    **Arguments:** `rows`; log(predicted / measured) after the fit.
+    **Arguments:** `rows`; `log_ratios`: log(predicted / measured) after the fit.
     """
     too_big = [row.row.line for row in rows if row.prediction.memory_bytes > row.prediction.memory_capacity_bytes]
     unlike = [row.row.line for row, x in zip(rows, log_ratios, strict=True) if abs(x) > math.log(UNLIKE)]
@@ -92,9 +92,13 @@ def _lines(numbers: Sequence[int]) -> str:
 
 
 def warnings(before: dict, held_out: dict | None, only: Iterable[str]) -> list[str]:
-    """Where a calibration makes predictions of runs that it has not seen worse.
+    """Warn if a calibration makes predictions of held-out runs worse.
 
-    **Arguments:** errors over cells before the fit, and with each group of runs left out; names of constants alone that moved.
+    **Arguments:**
+
+    - `before`: errors over cells before the fit.
+    - `held_out`: errors over cells with each group of runs held out.
+    - `only`: names of the constants that were fitted, if not all.
     """
     if held_out is None or held_out["mean_abs_error"] <= WORSE * before["mean_abs_error"]:
         return []

@@ -1,4 +1,4 @@
-"""Writes a calibration as the data file that `hwopt.catalog.calibration` reads."""
+"""Writer of calibration files, in the format that `hwopt.catalog.calibration` reads."""
 
 import os
 from collections.abc import Iterator
@@ -12,11 +12,11 @@ from hwopt.errors import UserError
 
 @contextmanager
 def _beside(path: Path) -> Iterator[Path]:
-    """A file to write before it takes the place of `path`; gone in the end. Failures become one line."""
+    """Provide a temporary file next to `path` and delete it at the end; report write failures in one line."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         yield beside
-    except (OSError, ValueError) as failure:  # ValueError: a NUL in the name
+    except (OSError, ValueError) as failure:  # ValueError: NUL character in the name
         raise UserError(f"cannot write {path}: {getattr(failure, 'strerror', None) or failure}") from None
     finally:
         with suppress(OSError, ValueError):
@@ -24,22 +24,22 @@ def _beside(path: Path) -> Iterator[Path]:
 
 
 def check_writable(path: str | Path) -> None:
-    """Looks at a path before a fit of minutes: that it names a file in a folder which exists and takes new files.
+    """Check before a long fit that a path names a file in an existing, writable folder.
 
-    **Raises:** `UserError` where `write` could not write it.
+    **Raises:** `UserError` if `write` could not write the file.
     """
     if not isinstance(path, (str, os.PathLike)) or not str(path).strip():
         raise UserError(f"the calibration's file is named by its path, not by {path!r}")
-    if os.path.isdir(path):  # unlike Path.is_dir, says no to names that are too long
+    if os.path.isdir(path):  # unlike Path.is_dir, returns False for names that are too long
         raise UserError(f"cannot write {path}: it is a folder; name a .toml file in it")
     with _beside(Path(path)) as beside:
         beside.touch()
 
 
 def write(path: str | Path, calibration: Calibration) -> None:
-    """One TOML file, whole or not at all.
+    """Write a calibration as a TOML file, completely or not at all.
 
-    **Raises:** `UserError` where it cannot be written.
+    **Raises:** `UserError` if it cannot be written.
     """
     title, note = escape.toml(calibration.title), escape.toml(calibration.note)
     lines = [f"title = {title}", f"note = {note}", f"runs = {calibration.runs}"]

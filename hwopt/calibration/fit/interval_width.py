@@ -1,4 +1,4 @@
-"""Widths of intervals: the quantile of held-out errors, by what makes a prediction uncertain."""
+"""Widths of prediction intervals: a quantile regression of held-out errors on the sources of uncertainty."""
 
 import jax
 import jax.numpy as jnp
@@ -9,23 +9,27 @@ from jaxtyping import Array
 from hwopt.calibration.intervals import COVERAGE, FLOORS, TERMS
 
 _RIDGE = 60.0
-"""Pull of each term's coefficient to its floor, in units of a row's loss over its width: a term needs studies to speak for it.
-Of 2, 60 and 300 the one with the least pinball loss on studies that the widths have not seen."""
+"""Penalty on each coefficient above its floor, in units of a row's loss over its width: a term needs evidence from several
+studies. Of 2, 60 and 300 this value has the least pinball loss on held-out studies."""
 
 _STEPS = 1500
 
 
 def fit_widths(absolute_errors: np.ndarray, features: np.ndarray, weights: np.ndarray) -> dict[str, float]:
-    """Half widths `exp(base + b . x)` that hold `COVERAGE` of the errors: conditional quantiles, then scaled to hold exactly.
+    """Fit half widths `exp(base + b . x)` that contain `COVERAGE` of the errors: quantile regression, then exact scaling.
 
-    Least pinball loss, in units of the width, with b at its floor or above: what is said to widen never narrows. Adam on softplus
-    coordinates; the scale is the weighted quantile of error over width (split-conformal over sources: every error is of
-    constants fitted without the row's source).
+    Minimizes the pinball loss, in units of the width, with each b at or above its floor, so that no term narrows an interval.
+    The solver is Adam on softplus coordinates. The final scale is the weighted quantile of error over width. This is split
+    conformal prediction over sources, because every error comes from constants fitted without the row's source.
 
-    **Arguments:** `absolute_errors` |log predicted - log measured|, what open fields explain taken off (`beyond`), shape
-    (run,); `features` as `intervals.terms` says, shape (run, term); `weights` of rows.
+    **Arguments:**
 
-    **Returns:** `{"base": ..., term: ...}` as a calibration's file holds them.
+    - `absolute_errors`: |log predicted - log measured| without the part explained by unstated settings (`beyond`), shape
+      (run,).
+    - `features`: terms of `intervals.terms`, shape (run, term).
+    - `weights`: weights of the rows.
+
+    **Returns:** `{"base": ..., term: ...}`, as in a calibration file.
     """
     with jax.enable_x64(True):
         share = jnp.asarray(weights / weights.sum())
@@ -56,26 +60,27 @@ def fit_widths(absolute_errors: np.ndarray, features: np.ndarray, weights: np.nd
 
 
 def beyond(errors: np.ndarray, open_: np.ndarray) -> np.ndarray:
-    """The part of errors that a half width `w` must hold where open fields have one of their own: `hypot(w, open) >= |error|`
-    where and only where `w >= sqrt(error^2 - open^2)`.
+    """Return the part of errors that a half width `w` must cover, if unstated settings have the half width `open_`.
+
+    `hypot(w, open) >= |error|` if and only if `w >= sqrt(error^2 - open^2)`.
     """
     return np.sqrt(np.maximum(errors**2 - open_**2, 0.0))
 
 
 def weighted_quantile(values: np.ndarray, weights: np.ndarray) -> float:
-    """Weighted quantile at `COVERAGE`."""
+    """Return the weighted quantile at `COVERAGE`."""
     order = np.argsort(values)
     reached = np.cumsum(weights[order]) / weights.sum()
     return float(values[order][np.searchsorted(reached, COVERAGE)])
 
 
 def conformal_quantile(values: np.ndarray, weights: np.ndarray, groups: np.ndarray) -> float:
-    """What `COVERAGE` of the values of a group that is not among these are not above, where groups are exchangeable.
+    """Return an upper bound that holds with probability `COVERAGE` for values of a new group, if groups are exchangeable.
 
-    The weighted quantile with one more group at infinity, as split conformal prediction asks; the group weighs what a unit of
-    weight drawn at random belongs to, `sum w^2 / sum w` over groups.
+    It is the weighted quantile with one more group at infinity, as in split conformal prediction. The weight of that group is
+    the expected weight of a group drawn in proportion to weight, `sum w^2 / sum w` over groups.
 
-    **Source:** Barber, Candes, Ramdas, Tibshirani 2021 (arXiv 1905.02928), with groups for points.
+    **Source:** Barber, Candes, Ramdas, Tibshirani 2021 (arXiv 1905.02928), with groups instead of points.
     """
     of_groups = np.array([weights[groups == each].sum() for each in np.unique(groups)])
     another = float(np.sum(of_groups**2) / of_groups.sum())
@@ -83,5 +88,5 @@ def conformal_quantile(values: np.ndarray, weights: np.ndarray, groups: np.ndarr
 
 
 def half_widths(coefficients: dict[str, float], features: np.ndarray) -> np.ndarray:
-    """Half widths of rows with these features."""
+    """Return the half widths of rows with the given features."""
     return np.exp(coefficients["base"] + features @ np.array([coefficients[name] for name in TERMS]))

@@ -1,7 +1,7 @@
-"""What to measure next: the plans whose step times would narrow those of the plans that might be the best.
+"""Experiment design: which plans to measure next, to narrow the predicted step times of the potentially best plans.
 
-Linear and Gaussian: with S the covariance of the shifts and j the slopes of the logarithm of a plan's step time, its measurement
-takes `(i' S j)^2 / (j' S j + s^2)` from the variance of plan i, s what a measurement misses.
+Linear-Gaussian: S is the covariance of the shifts, j the gradient of the log step time of a plan, s the noise of a measurement.
+Measuring plan j reduces the variance of plan i by `(i' S j)^2 / (j' S j + s^2)`.
 """
 
 import math
@@ -31,14 +31,14 @@ from hwopt.workload.transformer import tensor_degrees
 SUGGESTED = 3
 
 MIGHT_BE_BEST = 1.5
-"""Predicted step time, over the fastest plan's, up to which a plan might turn out the best."""
+"""Ratio of predicted step time to that of the fastest plan, up to which a plan might turn out to be the best."""
 
 WORTH_RUNNING = 2.0
-"""Up to which it is measured."""
+"""Ratio of predicted step time to that of the fastest plan, up to which a plan is a candidate for measurement."""
 
 _MICRO_BATCHES = (1, 2, 4, 8)
 _MOST_STAGES = 16
-_NUDGE = 0.02  # of a constant, for its slope
+_NUDGE = 0.02  # step of a constant for its finite-difference gradient
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,14 @@ class MeasurementCandidate:
     """A plan of the user's workload on the user's machine that fits its memory."""
 
     case: MeasuredCase
-    words: str  # that `--plan` takes
+    words: str  # in the syntax of `--plan`
     step_s: float
     mfu: float
-    slopes: np.ndarray  # of the logarithm of the step time, by constant
+    slopes: np.ndarray  # gradient of the log step time, by constant
 
 
 def usual_run(rows: Sequence[Scored]) -> Scored:
-    """A run of the workload, chips and batch that most rows are of; the first among equals."""
+    """Return a run with the most frequent combination of workload, chips and batch; the first one of several."""
     key = lambda row: (row.cell, row.stack, *(getattr(row.row, name) for name in _ASKED))
     most = Counter(map(key, rows)).most_common(1)[0][0]
     return next(row for row in rows if key(row) == most)
@@ -63,8 +63,10 @@ _ASKED = ("num_gpus", "seq_len", "global_batch_sequences", "number_format", "cp"
 
 
 def variants(run: Scored) -> Iterator[MeasuredCase]:
-    """Valid plans of a run's workload and chips: degrees and micro-batches of powers of two, with and without recomputation;
-    context and expert parallel degrees, sharding and chunks of a stage as the run has them.
+    """Yield the valid plans for a run's workload and chips.
+
+    Tensor and pipeline parallel degrees and micro-batches are powers of two, each with and without recomputation. Context and
+    expert parallel degrees, sharding and virtual stages stay as in the run.
     """
     row, case = run.row, run.case
     assert case is not None
@@ -84,7 +86,7 @@ def variants(run: Scored) -> Iterator[MeasuredCase]:
         "chips",
         "batch",
         *(["zero"] if row.pp == 1 else []),
-    )  # a run that shards gradients in a pipeline goes on so
+    )  # a run that shards gradients within a pipeline keeps doing so
     relations = plan_relations(Sizes(named(*values), (chips, chips), (batch, batch)), *names)
     machines = constants(catalog.calibration(catalog.LITERATURE))
     for each, again in product(plan_points(values, relations), (0.0, 1.0)):
@@ -101,7 +103,7 @@ def variants(run: Scored) -> Iterator[MeasuredCase]:
 
 
 def candidates(run: Scored, totals: Mapping[str, float]) -> list[MeasurementCandidate]:
-    """Plans of a run's workload that fit, with their slopes, the fastest first.
+    """Return the plans of a run's workload that fit the memory, with their gradients, fastest first.
 
     **Arguments:** `run`; `totals`: the shift of each constant on its machine.
     """
@@ -125,7 +127,7 @@ def candidates(run: Scored, totals: Mapping[str, float]) -> list[MeasurementCand
 
 
 def _slopes(cases: Sequence[MeasuredCase], totals: Mapping[str, float], name: str) -> np.ndarray:
-    """Derivatives of the logarithms of step times by one constant, central differences."""
+    """Return derivatives of log step times with respect to one constant, by central differences."""
     below, above = (
         np.log([step["step_s"] for step in training.steps(_with(cases, {**totals, name: totals[name] + nudge}))])
         for nudge in (-_NUDGE, _NUDGE)
@@ -134,7 +136,7 @@ def _slopes(cases: Sequence[MeasuredCase], totals: Mapping[str, float], name: st
 
 
 def _with(cases: Sequence[MeasuredCase], totals: Mapping[str, float]) -> list[MeasuredCase]:
-    """Cases of one machine with its constants shifted."""
+    """Return cases of one machine with its constants shifted."""
     shifts = {name: np.float64(value) for name, value in totals.items() if value}
     cluster = jax.tree.map(leaf, moved(cases[0].cluster, shifts, np))
     return [replace(case, cluster=cluster) for case in cases]
@@ -152,16 +154,20 @@ def _plan_words(case: MeasuredCase) -> str:
 
 
 def measured_words(rows: Sequence[Scored], run: Scored) -> set[str]:
-    """Plans of the run's workload that were measured already."""
+    """Return the plans of the run's workload that were measured already."""
     same = [row for row in rows if all(getattr(row.row, name) == getattr(run.row, name) for name in _ASKED)]
     return {_plan_words(row.case) for row in same if row.case is not None and row.cell == run.cell}
 
 
 def reductions(slopes: np.ndarray, targets: np.ndarray, covariance: np.ndarray, noise: float = SCALE) -> np.ndarray:
-    """Variance that measuring each plan takes from the targets, their mean.
+    """Return by how much the measurement of each plan reduces the mean variance of the targets.
 
-    **Arguments:** `slopes`, shape (plan, constant), of the plans to measure; those of the `targets`; `covariance` of constants;
-    `noise` of a measurement.
+    **Arguments:**
+
+    - `slopes`: gradients of the plans to measure, shape (plan, constant).
+    - `targets`: gradients of the target plans.
+    - `covariance`: covariance of the constants.
+    - `noise`: standard deviation of a measurement.
     """
     along = slopes @ covariance
     shared = along @ targets.T
@@ -170,7 +176,7 @@ def reductions(slopes: np.ndarray, targets: np.ndarray, covariance: np.ndarray, 
 
 
 def updated(covariance: np.ndarray, slope: np.ndarray, noise: float = SCALE) -> np.ndarray:
-    """Covariance of the constants after one more measurement."""
+    """Return the covariance of the constants after one more measurement."""
     along = covariance @ slope
     return covariance - np.outer(along, along) / (slope @ along + noise**2)
 
@@ -178,15 +184,24 @@ def updated(covariance: np.ndarray, slope: np.ndarray, noise: float = SCALE) -> 
 def next_measurements(
     rows: Sequence[Scored], scopes: Scopes, shifts: np.ndarray, covariance: np.ndarray, fitted: catalog.Calibration
 ) -> list[dict]:
-    """The plans to measure next, the most telling first, each chosen with those before it measured.
+    """Select the plans to measure next, most informative first, each assuming that those before it are measured.
 
-    The half width of plans that might be the best falls as the root of their variance, what a measurement misses included.
+    The half width of the potentially best plans decreases with the root of their variance, including the measurement noise.
 
-    **Arguments:** the user's `rows`; `scopes`, `shifts` and `covariance` of the fit to them; the calibration it made (`fitted`).
+    **Arguments:**
 
-    **Returns:** plain numbers and strings: `plan` in the words of `--plan`, `step_time_s` with `low` and `high`, the half
-    widths `before` and `after`, as fractions, and the share of the variance that it takes. Without intervals, low, high and half
-    widths are None. Empty where no other plan fits.
+    - `rows`: the user's runs.
+    - `scopes`, `shifts`, `covariance`: result of the fit to these runs.
+    - `fitted`: the calibration that results from the fit.
+
+    **Returns:** plain numbers and strings; empty if no other plan fits the memory.
+
+    - `plan`: in the syntax of `--plan`.
+    - `step_time_s`: predicted step time; `low`, `high`: its interval.
+    - `half_width_before`, `half_width_after`: half widths as fractions.
+    - `variance_taken`: share of the variance that the measurement removes.
+
+    Without intervals, `low`, `high` and the half widths are None.
     """
     run = usual_run(rows)
     case = run.case
@@ -217,7 +232,7 @@ def next_measurements(
 
 
 class InformationGain(NamedTuple):
-    """A plan by index, and the mean variance of the targets `before` and `after` its measurement."""
+    """Index of a plan, and the mean variance of the targets `before` and `after` its measurement."""
 
     index: int
     before: float
@@ -227,9 +242,14 @@ class InformationGain(NamedTuple):
 def most_informative(
     slopes: np.ndarray, targets: np.ndarray, covariance: np.ndarray, among: Sequence[int]
 ) -> list[InformationGain]:
-    """Plans in the order in which to measure them, `SUGGESTED` at most, each the one that takes most from what is left.
+    """Select at most `SUGGESTED` plans to measure, in order; each removes the most of the remaining variance.
 
-    **Arguments:** `slopes` of all plans; those of the `targets`; `covariance` of the constants; `among` which to choose.
+    **Arguments:**
+
+    - `slopes`: gradients of all plans.
+    - `targets`: gradients of the target plans.
+    - `covariance`: covariance of the constants.
+    - `among`: indices of the plans to choose from.
     """
     left, chosen = list(among), []
     now = float(np.mean(np.sum((targets @ covariance) * targets, axis=1))) + SCALE**2
@@ -243,7 +263,7 @@ def most_informative(
 
 
 def _narrowed(half: float | None, share: float) -> float | None:
-    """A half width in the logarithm as a fraction, where a share of the variance is left."""
+    """Convert a half width in log units to a fraction, after the variance has been reduced to `share`."""
     return None if half is None else float(np.expm1(half * np.sqrt(share)))
 
 

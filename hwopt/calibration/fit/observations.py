@@ -1,4 +1,4 @@
-"""Measured runs as a fit sees them: inputs of the model, what moves them, the logarithm of their step times."""
+"""Data of a fit: model inputs of measured runs, the shifts that apply to each run, and the logarithm of their step times."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from hwopt.model.training.footprint import footprint
 from hwopt.model.training.schedule import step_time
 
 COUNTED_QUALITY = ("A", "A-", "B+")
-"""Qualities of rows that are fitted; rows of lower quality and incomplete plans are scored, not fitted."""
+"""Quality grades of rows that are fitted; rows of lower quality and incomplete plans are scored, but not fitted."""
 
 
 @jax.jit
 def _log_step_time(inputs: Any, totals: Array) -> Array:
-    """Logarithm of the step time of every run, constants shifted; shape (run,)."""
+    """Return the logarithm of the step time of every run with shifted constants, shape (run,)."""
 
     def one(inputs: Any, total: Array) -> Array:
         workload, cluster, plan = inputs
@@ -54,21 +54,24 @@ def _totals(membership: Array, shifts: Array) -> Array:
 
 @jax.jit
 def _slopes(inputs: Any, totals: Array, membership: Array) -> Array:
-    """Derivatives of the logarithms by every shift: by each constant's total, then by the shifts that make it up."""
+    """Return derivatives of the log step times with respect to every shift, by the chain rule through each constant's total
+    shift.
+    """
     basis = jnp.eye(totals.shape[1])
     along = jax.vmap(lambda e: jax.jvp(lambda t: _log_step_time(inputs, t), (totals,), (totals * 0 + e,))[1])
     return jnp.einsum("cr,rcs->rs", along(basis), membership)
 
 
 def complete(scored: Scored) -> bool:
-    """Whether a row's plan is complete and its quality high: the rows that published figures are about."""
+    """Return whether a row's plan is complete and its quality high; published accuracy figures use these rows."""
     return bool(scored.row.config_complete) and scored.row.quality in COUNTED_QUALITY
 
 
 def timed_runs(path: str | Path, *, progress: bool = False) -> list[Scored]:
-    """Rows of a file with a measured time, predicted with literature constants; `progress` shows a bar on standard error.
+    """Read the rows of a file with a measured time, predicted with literature constants; `progress` shows a bar on standard
+    error.
 
-    **Raises:** `UserError` for a file that cannot be read, or is a table of services.
+    **Raises:** `UserError` for a file that cannot be read, or that is a table of serving measurements.
     """
     scoring = score(path, catalog.calibration(catalog.LITERATURE), progress=progress)
     if scoring.measurements.kind is not MeasuredRun:
@@ -83,22 +86,25 @@ class Observations:
     """Runs with a measured time, in the order of the file."""
 
     rows: tuple[Scored, ...]
-    families: tuple[str, ...]  # of chips
+    families: tuple[str, ...]  # chip families
     scopes: Scopes
     inputs: Any  # (workload, cluster of literature constants, plan), leading axis: run
     membership: np.ndarray  # shape (run, constant, shift)
     log_measured_s: np.ndarray
-    weights: np.ndarray  # in a fit
+    weights: np.ndarray  # weights in a fit
 
     @staticmethod
     def of(
         rows: Sequence[Scored], *, by_cell: bool = True, scopes: Scopes | None = None, least_studies: int = 1
     ) -> Observations:
-        """Runs that count, ready for a fit.
+        """Prepare rows for a fit.
 
-        **Arguments:** `rows` scored with literature constants; `by_cell`: every cell of complete rows weighs 1 (published
-        runs), else every row does (one's own telemetry); `scopes` instead of those of the rows' machines; `least_studies` that
-        a family of chips, a stack or a family of software must have been run by to get shifts of its own.
+        **Arguments:**
+
+        - `rows`: rows scored with literature constants.
+        - `by_cell`: every cell of complete rows has weight 1 (published runs); otherwise every row has weight 1 (user runs).
+        - `scopes`: scopes of the constants, by default those of the rows' machines.
+        - `least_studies`: minimum number of studies with a chip family, stack or software family for it to get its own shifts.
         """
         cases = [row.case for row in rows if row.case is not None]
         families, stacks = tuple(family_of(case.architecture) for case in cases), [case.stack for case in cases]
@@ -119,7 +125,7 @@ class Observations:
 
     @property
     def sources(self) -> np.ndarray:
-        """Study of each run: what fits leave out whole."""
+        """Study of each run; fits hold out whole studies."""
         return np.array([study_of(row.row.source) for row in self.rows])
 
     @property
@@ -128,21 +134,21 @@ class Observations:
 
     @cached_property
     def cells(self) -> dict[Cell, list[int]]:
-        """Cell -> runs that count in it."""
+        """Cell -> indices of the runs that count in it."""
         return cells_of(self.rows)
 
     def log_predicted_s(self, shifts: np.ndarray) -> np.ndarray:
-        """Logarithm of every run's predicted step time."""
+        """Return the logarithm of every run's predicted step time."""
         with jax.enable_x64(True):
             return np.asarray(_log_step_time(self.inputs, _totals(self.membership, shifts)))
 
     def slopes(self, shifts: np.ndarray) -> np.ndarray:
-        """Its derivatives by the shifts, shape (run, shift)."""
+        """Return the derivatives of the log predicted step times with respect to the shifts, shape (run, shift)."""
         with jax.enable_x64(True):
             return np.asarray(_slopes(self.inputs, _totals(self.membership, shifts), self.membership))
 
     def circumstances(self, log_predicted_s: np.ndarray) -> list[PredictionContext]:
-        """Of the predictions of every run; where one is not finite, of the one by the constants of the literature."""
+        """Return the prediction context (MFU, chips) of every run, with literature constants for non-finite predictions."""
         slower = log_predicted_s - self._log_literature_s
         utilisation = np.exp(-np.where(np.isfinite(slower), slower, 0.0)) * [row.prediction.mfu for row in self.rows]
         chips = [float(row.case.cluster.chips) for row in self.rows if row.case is not None]
@@ -154,11 +160,11 @@ class Observations:
 
     @cached_property
     def open_half_widths(self) -> np.ndarray:
-        """Half width of each run that open fields alone make."""
+        """Half width of each run's interval that results from unstated settings alone."""
         return DEVIATIONS * np.array([row.prediction.spread for row in self.rows])
 
     def errors(self, log_predicted_s: np.ndarray) -> np.ndarray:
-        """(predicted - measured) / measured of what each row measures."""
+        """Return (predicted - measured) / measured of the quantity that each row measures."""
         ratio = np.exp(log_predicted_s - self.log_measured_s)
         rate = np.array([row.metric.rate for row in self.rows])
         return np.where(rate, 1.0 / ratio, ratio) - 1.0
@@ -166,7 +172,10 @@ class Observations:
     def over_cells(
         self, log_predicted_s: np.ndarray, of: Sequence[bool] | None = None, *, every: bool = False
     ) -> CellErrors:
-        """Errors over the cells of complete rows (or of `every` row), `of` some runs, that were predicted (not NaN)."""
+        """Return errors averaged over cells of complete rows that were predicted (not NaN).
+
+        **Arguments:** `of`: mask of the runs to include; `every`: also include incomplete rows.
+        """
         chosen = [
             [i for i in members if (every or complete(self.rows[i])) and (of is None or of[i])]
             for members in self.cells.values()
@@ -175,7 +184,7 @@ class Observations:
 
 
 def _run_by(names: Sequence[str], studies: Sequence[str], weights: np.ndarray, least: int) -> list[str]:
-    """Names that at least so many studies with runs that count ran, sorted."""
+    """Return the names that occur in at least `least` studies with counting runs, sorted."""
     by: dict[str, set[str]] = defaultdict(set)
     for name, each, weight in zip(names, studies, weights, strict=True):
         if weight > 0.0 or least <= 1:
@@ -184,8 +193,8 @@ def _run_by(names: Sequence[str], studies: Sequence[str], weights: np.ndarray, l
 
 
 def _cell_weights(rows: Sequence[Scored]) -> np.ndarray:
-    """Every cell weighs 1 however many rows it has."""
-    judged = any(complete(row) for row in rows)  # files of one's own may say nothing of completeness and quality
+    """Return row weights that give every cell a total weight of 1, regardless of its number of rows."""
+    judged = any(complete(row) for row in rows)  # user files may lack columns for completeness and quality
     members: dict[tuple, list[int]] = defaultdict(list)
     for i, row in enumerate(rows):
         if not row.left_out:

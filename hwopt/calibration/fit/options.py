@@ -7,7 +7,7 @@ from hwopt.options import Options, option
 
 @dataclass(frozen=True)
 class FitOptions(Options):
-    """How constants are fitted to measured runs, and which runs are held out (`hwopt.calibrate`)."""
+    """Options of the fit of constants to measured runs, and of the held-out evaluation (`hwopt.calibrate`)."""
 
     steps: int = option(12, 1, 10**5)
     """Maximum number of Gauss-Newton steps, each with new slopes of the model."""
@@ -26,4 +26,4 @@ class FitOptions(Options):
 
 
 FIT = FitOptions()
-"""The defaults."""
+"""Default options."""

@@ -1,6 +1,6 @@
-"""The fit: robust maximum a posteriori by Gauss-Newton steps, each a convex problem solved by optax's L-BFGS.
+"""Robust maximum-a-posteriori fit by Gauss-Newton steps, each a convex problem solved with the L-BFGS of optax.
 
-Its evaluation cannot flatter: whole sources, software families or generations of chips are left out, never rows.
+The evaluation avoids optimistic bias: whole sources, software families or chip generations are held out, never single rows.
 """
 
 from collections.abc import Sequence
@@ -19,12 +19,12 @@ from hwopt.calibration.fit.observations import Observations
 from hwopt.calibration.fit.options import FIT, FitOptions
 
 SCALE = 0.08
-"""Error of a cell, in the logarithm, from which the loss turns from quadratic to linear: what good models leave."""
+"""Log error of a cell at which the loss turns from quadratic to linear: the residual error of good models."""
 
 
 @dataclass(frozen=True)
 class Posterior:
-    """Shifts at the mode, and their covariance by Laplace's approximation there."""
+    """Mode of the shifts, and their covariance by Laplace's approximation."""
 
     shifts: np.ndarray
     covariance: np.ndarray
@@ -37,7 +37,7 @@ class Posterior:
 
 
 def _soft(ratio: Any, xp: ModuleType) -> Any:
-    """Soft L1, `2 (sqrt(1 + x^2) - 1)`: a square near zero, a line far from it."""
+    """Return the soft L1 loss, `2 (sqrt(1 + x^2) - 1)`: quadratic near zero, linear far from it."""
     return 2.0 * (xp.sqrt(1.0 + ratio**2) - 1.0)
 
 
@@ -46,8 +46,9 @@ def _loss(residual: Any, weights: Any, xp: ModuleType) -> Any:
 
 
 def _prior(deviation: Any, heavy: Any, xp: ModuleType) -> Any:
-    """Squares of whitened shifts; of sources, whose levels have heavy tails, soft L1: one that is twice as slow as all others
-    tells little of them.
+    """Return the negative log prior: squares of whitened shifts, but soft L1 for the shifts of sources.
+
+    Step-time factors of sources have heavy tails: one source that is twice as slow as all others should have little influence.
     """
     return xp.sum(xp.where(heavy, _soft(deviation, xp), deviation**2))
 
@@ -57,7 +58,7 @@ def _step(
     residual: Float[Array, " run"], slopes: Float[Array, "run shift"], weights: Float[Array, " run"],
     deviation: Float[Array, " shift"], heavy: Bool[Array, " shift"], damping: Float[Array, ""], length: int,
 ) -> Array:  # fmt: skip
-    """The best change of the whitened shifts where runs respond linearly: convex, by L-BFGS with line search."""
+    """Minimize the linearized objective over the change of the whitened shifts: convex, by L-BFGS with line search."""
 
     def objective(change: Array) -> Array:
         prior = _prior(deviation + change, heavy, jnp) + damping * jnp.sum(change**2)
@@ -81,14 +82,18 @@ def fit(
     observations: Observations, weights: np.ndarray | None = None, start: np.ndarray | None = None,
     prior_mean: np.ndarray | None = None, prior_sd: np.ndarray | None = None, options: FitOptions = FIT,
 ) -> Posterior:  # fmt: skip
-    """Shifts of the constants that explain measured step times best, with priors from the literature.
+    """Fit the shifts of the constants to measured step times, with priors from the literature.
 
-    Least `sum_i w_i rho((log t_predicted - log t_measured) / s) + sum_j ((x_j - m_j) / sd_j)^2`, rho soft L1, which the levels of
-    sources have in place of the square.
+    Minimizes `sum_i w_i rho((log t_predicted - log t_measured) / s) + sum_j ((x_j - m_j) / sd_j)^2` with the soft L1 loss rho.
+    For the shifts of sources, rho also replaces the square in the prior.
 
-    **Arguments:** `observations` runs; `weights` instead of theirs (0 leaves a run out); `start`: shifts to begin at;
-    `prior_mean`, `prior_sd` of the shifts, by default 0 and those of `hwopt.hardware.calibration`; `options`: steps
-    and tolerances.
+    **Arguments:**
+
+    - `observations`: measured runs.
+    - `weights`: weights of the runs, by default those of `observations` (0 excludes a run).
+    - `start`: initial shifts.
+    - `prior_mean`, `prior_sd`: prior of the shifts, by default 0 and the values of `hwopt.hardware.calibration`.
+    - `options`: steps and tolerances.
 
     **Returns:** the mode and its covariance.
     """
@@ -134,12 +139,15 @@ def fit(
 def leave_out(
     observations: Observations, groups: np.ndarray, start: Posterior, weights: np.ndarray | None = None, **prior: Any
 ) -> tuple[np.ndarray, dict[str, Posterior]]:
-    """Predictions of each group's runs by constants fitted to all other groups.
+    """Predict each group's runs with constants fitted to all other groups.
 
-    **Arguments:** `groups`: name of each run's group; `start`: the fit to all, from which each fit begins; `weights` and `prior` as
-    `fit` takes them.
+    **Arguments:**
 
-    **Returns:** logarithms of the step times; the fits by the group that each has not seen.
+    - `groups`: name of each run's group.
+    - `start`: the fit to all runs, from which each fit starts.
+    - `weights`, `prior`: as in `fit`.
+
+    **Returns:** logarithms of the step times; the fits, by the held-out group.
     """
     predicted, fits = start.log_predicted_s.copy(), {}
     weights = observations.weights if weights is None else weights
@@ -152,7 +160,7 @@ def leave_out(
 
 
 def across(observations: Observations, fitted: Sequence[str], predicted: Sequence[str]) -> np.ndarray:
-    """Predictions by constants fitted to some families of chips only; runs of other families than `predicted` are NaN."""
+    """Predict runs with constants fitted to some chip families only; runs of families not in `predicted` are NaN."""
     families = np.array(observations.families)
     others = fit(observations, np.where(np.isin(families, list(fitted)), observations.weights, 0.0))
     return np.where(np.isin(families, list(predicted)), others.log_predicted_s, np.nan)

@@ -1,4 +1,4 @@
-"""What a fit to one's own runs learned: how much narrower predictions are, and which constants moved."""
+"""Summary of a fit to user runs: how much narrower predictions become, and which constants changed."""
 
 import numpy as np
 
@@ -9,21 +9,27 @@ from hwopt.catalog import Calibration, software_family
 from hwopt.hardware.calibration import CONSTANTS, family_of
 
 MOVED = 0.5
-"""Standard deviations of its prior from which on a constant is said to have moved."""
+"""Change in prior standard deviations from which a constant is reported as moved."""
 
 
 def posterior_summary(
     observations: Observations, base: Calibration, fitted: Calibration, mean: np.ndarray, sd: np.ndarray,
     posterior: Posterior,
 ) -> dict:  # fmt: skip
-    """What was learned of the machine of the first row.
+    """Summarize the result of a fit for the machine of the first row.
 
-    **Arguments:** the user's `observations`; the calibration that the fit started at (`base`) and the one it made (`fitted`);
-    prior `mean` and `sd`, and the `posterior`.
+    **Arguments:**
 
-    **Returns:** plain numbers: half widths of a typical prediction, the median over the rows' plans, `before` and `after`, as
-    fractions (None without intervals); `level`: the factor on step times by which the level moved, with its deviation in the
-    logarithm; `constants` that moved by more than `MOVED` of their prior deviation, all scopes together.
+    - `observations`: the user's runs.
+    - `base`: calibration from which the fit started; `fitted`: resulting calibration.
+    - `mean`, `sd`: prior of the shifts; `posterior`: result of the fit.
+
+    **Returns:** plain numbers:
+
+    - `half_width_before`, `half_width_after`: half widths of a typical prediction (median over the rows) as fractions; None
+      without intervals.
+    - `level`: change of the global step-time factor, with prior and posterior standard deviations in log units.
+    - `constants`: constants that changed by more than `MOVED` prior standard deviations, summed over all scopes.
     """
     case, scopes = observations.rows[0].case, observations.scopes
     assert case is not None
@@ -46,7 +52,7 @@ def posterior_summary(
 
 
 def _typical(observations: Observations, calibration: Calibration, log_predicted_s: np.ndarray) -> float | None:
-    """Half width of a prediction, as a fraction, the median over the rows' plans."""
+    """Return the half width of a prediction as a fraction, the median over the rows' plans."""
     halves = []
     for row, of in zip(observations.rows, observations.circumstances(log_predicted_s), strict=True):
         if row.case is not None:

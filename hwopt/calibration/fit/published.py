@@ -1,6 +1,6 @@
-"""The shipped calibration: fits the published runs of open studies, and predicts each by constants that have not seen it.
+"""Shipped calibration: fit to the published runs of the development set, with held-out predictions of every study.
 
-Locked studies (`hwopt.calibration.holdout`) are not read here: neither shifts nor widths of intervals know them.
+Test-set studies (`hwopt.calibration.holdout`) are not read here; neither shifts nor interval widths depend on them.
 """
 
 from dataclasses import dataclass
@@ -23,10 +23,10 @@ from hwopt.hardware.calibration import Scopes
 RUNS = Path(str(files("hwopt") / "data" / "runs"))
 
 TABLES = ("train.csv", "train_round2.csv")
-"""Of runs that are fitted."""
+"""Tables of the runs that are fitted."""
 
 LEAST_STUDIES = 2
-"""That must have run a chip's family or software before either gets constants of its own: none is known to one source."""
+"""Minimum number of studies of a chip family or software for it to get its own constants: none depends on a single source."""
 
 GENERATIONS = (
     ("A100 from Hopper", ("hopper",), ("ampere",)),
@@ -34,28 +34,28 @@ GENERATIONS = (
     ("Blackwell from both", ("ampere", "hopper"), ("blackwell",)),
     ("TPU from GPUs", ("volta", "ampere", "hopper", "blackwell", "cdna"), ("tpu",)),
 )
-"""Name, families of chips fitted, families of chips predicted."""
+"""Name, chip families fitted, chip families predicted."""
 
 
 @dataclass(frozen=True)
 class PublishedFit:
-    """The fit to all published runs, and every prediction that was made without seeing what it predicts."""
+    """The fit to all published runs, with every held-out prediction."""
 
     observations: Observations
     everything: Posterior
-    by_source: np.ndarray  # logarithms of predicted step times
+    by_source: np.ndarray  # log predicted step times, with the run's study held out
     sources: dict[str, Posterior]
     by_software: np.ndarray
     by_generation: dict[str, np.ndarray]
-    features: np.ndarray  # of intervals, shape (run, term)
+    features: np.ndarray  # terms of intervals, shape (run, term)
     widths: dict[str, float]
-    inside: np.ndarray  # whether a run lies inside an interval whose constants and widths have not seen its study
+    inside: np.ndarray  # whether a run lies in its interval, with its study held out of constants and widths
 
 
 def fit_published(shipped: catalog.Calibration | None = None) -> PublishedFit:
-    """All fits. A minute or two.
+    """Run all fits; takes one to two minutes.
 
-    **Arguments:** `shipped` constants, whose shifts without each study then predict it, in place of fits made anew.
+    **Arguments:** `shipped`: constants whose stored leave-one-study-out shifts replace new leave-one-study-out fits.
     """
     rows = [row for name in TABLES for row in timed_runs(RUNS / name) if not in_test_set(row.row.source)]
     mark_repeats(rows)
@@ -79,7 +79,10 @@ def fit_published(shipped: catalog.Calibration | None = None) -> PublishedFit:
 def leave_one_study_out(
     observations: Observations, shipped: catalog.Calibration
 ) -> tuple[np.ndarray, dict[str, Posterior]]:
-    """Predictions of each study by shipped shifts that have not seen it; levels of single sources, which no file holds, are 0."""
+    """Predict each study with the shipped shifts fitted without it; the step-time factors of single sources are 0.
+
+    Calibration files do not contain factors of single sources.
+    """
     predicted, found = np.zeros(len(observations.rows)), {}
     for source in sorted(set(observations.sources)):
         known = dict(zip(shipped.scopes.entries, shipped.left_out.get(source, shipped.shifts), strict=True))
@@ -91,9 +94,9 @@ def leave_one_study_out(
 
 
 def known_features(observations: Observations, log_predicted_s: np.ndarray) -> np.ndarray:
-    """Terms of each run's interval under a fit without its source: a family or a stack that only it ran is new.
+    """Return the interval terms of each run with its source held out; a chip family or stack only of that source counts as new.
 
-    **Arguments:** `observations`; `log_predicted_s` of that fit.
+    **Arguments:** `observations`; `log_predicted_s`: predictions with the source held out.
     """
     literature = catalog.Calibration("", observations.scopes, np.zeros(len(observations.scopes.entries)))
     circumstances, rows = observations.circumstances(log_predicted_s), []
@@ -110,9 +113,9 @@ def known_features(observations: Observations, log_predicted_s: np.ndarray) -> n
 
 
 def study_weights(observations: Observations) -> np.ndarray:
-    """Weights of runs in widths and coverage: every cell of a study the same, a study of n cells `sqrt(n)`.
+    """Return run weights for widths and coverage: cells of a study weigh the same, and a study of n cells weighs `sqrt(n)`.
 
-    So a study of twenty models says more than one of one, and no publisher decides what all others' intervals are.
+    A study of twenty models thus counts more than a study of one, but no publisher dominates the intervals of all others.
     """
     cells: dict[str, list[list[int]]] = {}
     for members in observations.cells.values():
@@ -131,12 +134,13 @@ def _widths(
     by_software: np.ndarray,
     *across_: np.ndarray,
 ) -> tuple[dict[str, float], np.ndarray]:
-    """Widths from studies left out, and what new software and new chips add from families and generations left out.
+    """Fit interval widths to held-out studies; the terms for new software and chips come from held-out families and
+    generations.
 
-    The scale is conformal over studies: with widths fitted without a study, too, its errors over their widths are what a
-    stranger's would be; their conformal quantile at `COVERAGE` is what the widths fitted to all are multiplied by.
+    The scale is conformal over studies. Errors of each study are divided by widths fitted without it, as for an unknown study.
+    The conformal quantile of these ratios at `COVERAGE` multiplies the widths fitted to all studies.
 
-    **Returns:** widths; which runs lie inside intervals that have seen nothing of their study but that one factor.
+    **Returns:** widths; which runs lie in their intervals, with their study held out of everything except that factor.
     """
     counted, open_ = study_weights(observations), observations.open_half_widths
     error = beyond(by_source - observations.log_measured_s, open_)
@@ -163,12 +167,12 @@ def _widths(
 
 
 def scored_literature(name: str) -> list[Scored]:
-    """Rows of a shipped table, predicted with the constants of the literature."""
+    """Score the rows of a shipped table with literature constants."""
     return score(RUNS / name, catalog.calibration(catalog.LITERATURE), cases=False).scored
 
 
 def _memory_width() -> float:
-    """Half width of a chip's peak memory: the quantile of errors of published measurements, every cell weighing the same."""
+    """Return the half width of a chip's peak memory: quantile of published measurements' errors, with equal weight per cell."""
     rows = scored_literature("memory.csv")
     weights = np.zeros(len(rows))
     for members in cells_of(rows).values():
@@ -177,14 +181,14 @@ def _memory_width() -> float:
 
 
 def save(evidence: PublishedFit, path: Path) -> None:
-    """Writes the constants' file."""
+    """Write the file of the constants."""
     observations = evidence.observations
     fitted = int(np.sum(observations.weights > 0.0))
     cells = len({row.cell for row in observations.rows if complete(row) and not row.left_out})
     families, stacks = ", ".join(sorted(set(observations.families))), len(set(observations.stacks))
     title = f"{fitted} published training runs in {cells} cells, to November 2026"
     note = f"families of chips: {families}; {stacks} stacks; made by python -m results.benchmarks.accuracy"
-    shown = ~observations.scopes.of_sources  # what a source has of its own says nothing of others
+    shown = ~observations.scopes.of_sources  # shifts of single sources do not transfer to others
     entries = tuple(entry for entry, on in zip(observations.scopes.entries, shown, strict=True) if on)
     everything = evidence.everything
     left_out = {source: each.shifts[shown] for source, each in evidence.sources.items()}

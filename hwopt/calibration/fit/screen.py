@@ -1,10 +1,10 @@
-"""What `hwopt calibrate` prints."""
+"""Text output of `hwopt calibrate`."""
 
 from hwopt import escape
 
 
 def screen(result: dict) -> str:
-    """Errors, what was learned, what to measure next.
+    """Format the errors, the changes of constants, and the plans to measure next.
 
     **Arguments:** `result` of `calibrate`.
     """
@@ -43,7 +43,7 @@ def screen(result: dict) -> str:
 
 
 def _learned(learned: dict) -> list[str]:
-    """Half width, level, constants."""
+    """Format the half width, the global step-time factor, and the constants that changed."""
     before, after, level = learned["half_width_before"], learned["half_width_after"], learned["level"]
     lines = ["what was learned of this machine"]
     if before is not None and after is not None:
@@ -66,7 +66,7 @@ def _learned(learned: dict) -> list[str]:
 
 
 def _next(suggested: list[dict]) -> list[str]:
-    """Plans to measure."""
+    """Format the plans to measure next."""
     if not suggested:
         return [
             "no other plan of this workload on these chips fits: measure another workload or another number of chips"

@@ -1,8 +1,8 @@
-"""One's own few runs: what they weigh, where the fit to them starts, and how far predictions with it may lie off.
+"""Transfer to a user's few runs: their weights, the prior of the fit, and the interval widths after it.
 
-The prior is the posterior of the published runs, and, by constants with a scope `own`, how far sources lie apart. Half widths
-after n runs of a machine come from the same done with published sources (`results/benchmarks/own_runs.py`): a few of their runs
-given, the others predicted.
+The prior is the posterior of the published runs; constants with the scope `own` add the variation between sources. Half widths
+after n runs of a machine are learned from published sources (`results/benchmarks/own_runs.py`), by fitting a few of a source's
+runs and predicting its others.
 """
 
 import math
@@ -23,22 +23,24 @@ from hwopt.catalog.names import data_root
 from hwopt.hardware.calibration import Scopes
 
 ALIKE = 0.9
-"""Correlation of what the model misses in two runs of one configuration (repeats of published configurations: 0.8 to 0.95)."""
+"""Correlation of the model errors of two runs of one configuration (repeats of published configurations: 0.8 to 0.95)."""
 
 LEAST_SD = 0.2
-"""Of a published posterior, over the literature's deviation: no runs of others leave less room for one's own (assumption)."""
+"""Minimum prior standard deviation for user runs, relative to the literature's: other sources' runs never fix a constant
+(assumption)."""
 
 MOST_RUNS = 20
-"""From which on more runs narrow nothing: with more none was tried."""
+"""Number of runs above which more runs do not narrow the intervals; more were not tested."""
 
 RESIDUAL_FLOOR = 0.05
-"""In quadrature, beside what a fit to a handful of runs leaves (published: runs that are repeated differ by 2 to 5 %)."""
+"""Minimum error, added in quadrature to the residual of a fit to a handful of runs (published: repeated runs differ by 2 to 5
+%)."""
 
 
 def own_weights(rows: Sequence[Scored]) -> np.ndarray:
-    """Weights of one's own runs: `1 / (1 + ALIKE (m - 1))` for each of m of one configuration, which tell little more than one.
+    """Return weights of user runs: `1 / (1 + ALIKE (m - 1))` for m runs of one configuration, which tell little more than one.
 
-    Rows that a file which states qualities calls doubtful, and those told twice, weigh 0.
+    Duplicate rows have weight 0, and so have rows of low quality in a file that states qualities.
     """
     judged = any(complete(row) for row in rows)
     counting = [not row.left_out and (complete(row) or not judged) for row in rows]
@@ -49,10 +51,11 @@ def own_weights(rows: Sequence[Scored]) -> np.ndarray:
 
 
 def own_prior(base: Calibration, scopes: Scopes) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of the shifts before one's own runs: the posterior of a calibration, the literature's where
-    that has no such shift.
+    """Return prior mean and standard deviation of the shifts before the user's runs.
 
-    **Arguments:** `base` calibration; `scopes` of the fit, those of `base` among them.
+    They are the posterior of a calibration, or the literature's prior for shifts that it lacks.
+
+    **Arguments:** `base` calibration; `scopes` of the fit, which include those of `base`.
     """
     known = {entry: (shift, sd) for entry, shift, sd in zip(base.scopes.entries, base.shifts, base.sd, strict=True)}
     literature = scopes.prior_sd
@@ -68,15 +71,18 @@ def _table() -> Mapping[str, float]:
 
 
 def residual_rms(log_ratios: np.ndarray, weights: np.ndarray) -> float:
-    """What a fit leaves of the runs it was given: root mean square of log(predicted / measured), floored."""
+    """Return the residual of a fit on its own runs: root mean square of log(predicted / measured), with a floor."""
     return math.hypot(float(np.sqrt(np.average(log_ratios**2, weights=weights))), RESIDUAL_FLOOR)
 
 
 def own_features(runs: float, configurations: int, residual: float) -> dict[str, float]:
-    """Terms of a half width that are the same for all plans of a machine.
+    """Return the terms of a half width that are common to all plans of a machine.
 
-    **Arguments:** `runs`, by weight, of so many `configurations`; `residual` as `residual_rms` says, which one configuration does
-    not tell.
+    **Arguments:**
+
+    - `runs`: number of runs, by weight.
+    - `configurations`: number of different configurations.
+    - `residual`: result of `residual_rms`, ignored for a single configuration, which does not reveal it.
     """
     several = configurations > 1
     return {
@@ -89,14 +95,14 @@ def own_features(runs: float, configurations: int, residual: float) -> dict[str,
 def own_widths(
     base: Calibration, rows: Sequence[Scored], weights: np.ndarray, log_ratios: np.ndarray
 ) -> dict[str, Mapping[str, float]]:
-    """Coefficients of the intervals on each machine of one's own runs.
+    """Return the interval coefficients for each machine of the user's runs.
 
-    Half widths `exp(b + a log n + c log(residual) + p log(published half width))`, n runs by weight: what makes a prediction
-    uncertain before still does, less so. A machine that the base has own runs of already adds the new ones to them.
+    Half widths are `exp(b + a log n + c log(residual) + p log(published half width))` with n runs by weight. The published
+    terms still widen an interval, but less. Runs of a machine add to earlier user runs in the base calibration.
 
-    **Arguments:** `base` calibration; `rows`, their `weights` in the fit, and log(predicted / measured) after it.
+    **Arguments:** `base` calibration; `rows`, their `weights` in the fit, and `log_ratios`: log(predicted / measured) after it.
 
-    **Returns:** machine -> term -> coefficient, those of earlier runs among them; nothing where the base has no intervals.
+    **Returns:** machine -> term -> coefficient, including machines of earlier runs; empty if the base has no intervals.
     """
     if "base" not in base.intervals:
         return {}
@@ -117,7 +123,7 @@ def own_widths(
 
 
 def published_log_width(row: Scored, base: Calibration, of: PredictionContext, without: str = "") -> float:
-    """Logarithm of the half width of a run's step time by the published errors alone; `of` and `without` as `terms` takes them."""
+    """Return the log half width of a run's step time from published errors alone; `of` and `without` as in `terms`."""
     case, widths = row.case, base.intervals
     assert case is not None
     on = terms(case.workload, case.architecture, case.stack, base, without, of)
