@@ -1,13 +1,17 @@
-"""Intervals: between which values a prediction's measured counterpart lies four times in five.
+"""Prediction intervals: ranges that contain the measured value in four of five cases.
 
-Half widths are in the logarithm of the step time, `exp(base + sum of the terms that apply)`, and come from how far predictions
-went wrong on runs of studies that their constants had not seen (`hwopt.calibration.fit.interval_width`). The terms name what a
-prediction has in common with those that went further wrong: a low predicted utilisation above all (what keeps arithmetic waiting
-is known less well than arithmetic), experts, 4-bit products, more chips than were measured, chips and software unlike those
-fitted. Families of software, long sequences and small models were tried as terms of their own: with studies left out of the
-widths, too, they made intervals wider and no truer. So was a vendor unlike those fitted: learned from other vendors, each left
-out whole, it is nothing (four in five runs of TPU lie within 0.10, of Trainium within 0.17, of chips that fits know within 0.19),
-and what Gaudi's fine-tuning scripts lie off, 0.93, follows from no other study.
+Half widths are in log units of step time, `exp(base + sum of the terms that apply)`. They come from errors on held-out studies
+(`hwopt.calibration.fit.interval_width`). The terms describe predictions with larger errors:
+
+- low predicted utilization, the most important one: overheads are known less well than arithmetic;
+- mixture-of-experts models and 4-bit products;
+- more chips than were measured;
+- chip families and software stacks outside the fit.
+
+Software families, long sequences and small models were tested as further terms. With studies held out of the widths as well,
+they made intervals wider without better coverage. The same holds for an unknown vendor. Learned from other vendors, each held
+out whole, its term is zero. Four in five runs of TPU have errors within 0.10, of Trainium within 0.17, of chips in the fit
+within 0.19. The error of Gaudi's fine-tuning scripts, 0.93, cannot be predicted from other studies.
 """
 
 from __future__ import annotations
@@ -34,33 +38,33 @@ from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import total_parameters
 
 COVERAGE = 0.8
-"""Share of measurements that an interval is meant to hold."""
+"""Target coverage: share of measurements inside their intervals."""
 
 DEVIATIONS = 1.2816
-"""Standard deviations on either side that hold `COVERAGE` of a normal distribution."""
+"""Standard deviations to either side of the mean that contain `COVERAGE` of a normal distribution."""
 
 MANY_CHIPS = 4096.0
-"""From which on few runs are published."""
+"""Number of chips above which few runs are published."""
 
 USUAL_MFU = 0.4
-"""Utilisation from which on predictions go equally wrong."""
+"""MFU above which errors no longer depend on it."""
 
 FLOORS = {"inefficient": 0.3, "moe": 0.1, "fp4": 0.2, "many_chips": 0.1, "new_family": 0.2, "new_stack": 0.1}
-"""What widens an interval, and by how much at least (assumptions: few runs of 4 bit or of unseen chips are published)."""
+"""Terms that widen an interval -> minimum coefficient (assumptions: few runs with 4 bits or unknown chips are published)."""
 
 TERMS = tuple(FLOORS)
 
 _MOST_INEFFICIENT = 2.0
-"""Where that term stops to grow: nothing was measured beyond."""
+"""Maximum of the term "inefficient": nothing was measured beyond."""
 
 MEMORY = "memory_half_width"
-"""Key of the half width, in the logarithm, of a chip's peak memory."""
+"""Key of the half width of a chip's peak memory, in log units."""
 
 
 class PredictionContext(NamedTuple):
-    """What of a prediction besides its workload, chip and software says how far it may lie off."""
+    """Properties of a prediction, besides workload, chip and software, that affect its uncertainty."""
 
-    mfu: float = USUAL_MFU  # that is predicted
+    mfu: float = USUAL_MFU  # predicted MFU
     chips: float = 1.0
 
 
@@ -75,10 +79,16 @@ def terms(
     without: str = "",
     of: PredictionContext = USUAL,
 ) -> dict[str, float]:
-    """How far each of `TERMS` applies: 0 or 1, and logarithms of utilisation lost and of chips beyond those measured.
+    """Return the values of `TERMS` for a prediction: 0 or 1, or the logarithm of lost utilization or of chips beyond those
+    measured.
 
-    **Arguments:** `run`; the chip's `architecture` and the `stack`'s name; the `calibration` that predicts;
-    `without`: the source that its fit left out; `of`: the prediction's circumstances.
+    **Arguments:**
+
+    - `run`: training run.
+    - `architecture`: architecture of the chip; `stack`: name of the software stack.
+    - `calibration`: calibration of the prediction.
+    - `without`: source that is held out of its fit.
+    - `of`: properties of the prediction.
     """
     applying = {
         "inefficient": min(max(math.log(USUAL_MFU / max(of.mfu, 1e-3)), 0.0), _MOST_INEFFICIENT),
@@ -93,24 +103,26 @@ def terms(
 
 @dataclass(frozen=True)
 class Interval:
-    """Half widths, in the logarithm, of a prediction's step time and memory; None where no memory was measured."""
+    """Half widths of a prediction's step time and memory in log units; None if memory was not measured."""
 
     time: float
     memory: float | None = None
 
     def widened(self, spread: float) -> Interval:
-        """With a deviation, in the logarithm, over what a measured row leaves open: `sqrt(half^2 + (1.28 spread)^2)`."""
+        """Return the interval widened for unstated settings with deviation `spread` (log units): `sqrt(half^2 + (1.28
+        spread)^2)`.
+        """
         return Interval(
             math.hypot(self.time, DEVIATIONS * spread),
             None if self.memory is None else math.hypot(self.memory, DEVIATIONS * spread),
         )
 
     def times(self, value: float) -> tuple[float, float]:
-        """Low and high of a quantity in proportion to the step time, or to its reciprocal."""
+        """Return the ends for a quantity proportional to the step time or to its reciprocal."""
         return value * math.exp(-self.time), value * math.exp(self.time)
 
     def memories(self, value: float) -> tuple[float, float]:
-        """Low and high of an amount of memory."""
+        """Return the ends for an amount of memory."""
         half = math.inf if self.memory is None else self.memory
         return value * math.exp(-half), value * math.exp(half)
 
@@ -128,15 +140,20 @@ def interval(
     without: str = "",
     of: PredictionContext = USUAL,
 ) -> Interval | None:
-    """The interval of a prediction; None where the constants in use were not calibrated, and of what nobody has measured.
+    """Return the interval of a prediction; None for uncalibrated constants, and for workloads without measurements.
 
-    A service's half widths, of dense models and of models with experts, hold `COVERAGE` of the errors on measured services,
-    cells counted equally. Constants of chips are fitted to training runs, those of serving software were set with these
-    services in view: a new service may go further wrong. Chips of a family that no measured service ran on have the wider
-    interval of training.
+    Half widths of serving, for dense and for mixture-of-experts models, contain `COVERAGE` of the errors on measured services,
+    with cells weighted equally. Chip constants are fitted to training runs. Constants of serving software were tuned on these
+    services, so that errors of a new service can be larger. For chip families without measured services the interval is widened
+    by the term for new families.
 
-    **Arguments:** `workload`; the chip's `architecture` and the `stack`'s name; the `calibration` that predicts; `without`: a
-    source of measured runs that neither its fit nor the widths must have seen; `of`: the prediction's circumstances.
+    **Arguments:**
+
+    - `workload`: training run or service.
+    - `architecture`: architecture of the chip; `stack`: name of the software stack.
+    - `calibration`: calibration of the prediction.
+    - `without`: source of measured runs held out of both the fit and the widths.
+    - `of`: properties of the prediction.
     """
     if calibration is None or "base" not in calibration.intervals:
         return None
@@ -149,9 +166,9 @@ def _table_widths() -> Mapping[str, Any]:
 
 
 def _of_a_table(model: Operators, without: str) -> float:
-    """Half width of a table of operators: of one that was measured, by its number of weights, or of one that was not.
+    """Return the half width for an operator table, of a measured model (recognized by its number of weights) or of any other.
 
-    Three sources speak of all such models, so that a model nobody measured has the width of the one predicted worst.
+    Only three sources measured such models. Other models therefore get the width of the one with the largest error.
     """
     table = _table_widths()
     own = float(total_parameters(model))
@@ -160,7 +177,7 @@ def _of_a_table(model: Operators, without: str) -> float:
 
 
 def measured_tables() -> tuple[str, ...]:
-    """Operator tables of the catalogue that were measured."""
+    """Names of the catalog's operator tables that were measured."""
     return tuple(_table_widths()["parameters"])
 
 
@@ -204,25 +221,26 @@ def machine_interval(
     calibration: Calibration | None,
     of: PredictionContext = USUAL,
 ) -> Interval | None:
-    """The interval on a chip of the catalogue or of a user's file, and the stack it runs by default."""
+    """Return the interval for a chip of the catalog or a user file, by default with its standard software stack."""
     software = catalog.record("stacks", catalog.default_stack(chip) if stack is None else stack).slug
     return interval(workload, architecture(catalog.record("chips", chip)), software, calibration, of=of)
 
 
 def widest(around: Sequence[Interval | None]) -> Interval | None:
-    """The wider of the intervals of two kinds of chips that serve together; None where one has none.
+    """Return the wider of the intervals of two chip types that serve together; None if one has none.
 
-    Each phase was measured alone, moving keys and values was not. Where the slower group sets the pace and errors of both are
-    equally spread, four in five lie within it, whether they go together or not.
+    Each phase was measured alone; KV-cache transfer was not measured. If the slower group determines the rate and the errors of
+    both have the same distribution, coverage is four in five, whether or not the errors are correlated.
     """
     known = [each for each in around if each is not None]
     return max(known, key=lambda each: each.time) if len(known) == len(around) else None
 
 
 def question_interval(solution: Solution) -> Interval | None:
-    """The interval of an answer of `optimize`; None for questions that do not say of which chip, stack and constants they are,
-    for two machines in one, and for prompts and answers on chips of their own but of one kind. A parametric chip is unlike those
-    that were fitted.
+    """Return the interval of a solution of `optimize`.
+
+    It is None for problems without a known chip, stack and calibration, for problems that combine training and serving, and for
+    disaggregated prefill and decode on the same chip type. A parametric chip is treated as a new chip family.
     """
     provenance, design = solution.problem.provenance, solution.built
     records, calibration = provenance.records, provenance.calibration

@@ -1,7 +1,7 @@
-"""Columns of measured runs out of prose: the only place where words of sources, notes and names are searched.
+"""Extraction of columns of measured runs from prose: the only module that searches the text of sources, notes and names.
 
-`python -m hwopt.calibration.measured.collected_text IN.csv OUT.csv` writes into a table the columns that it lacks, as its own
-text tells them; `hwopt validate` does the same in memory. A table that has the columns is taken at its word: nothing is searched.
+`python -m hwopt.calibration.measured.collected_text IN.csv OUT.csv` adds the missing columns of a table, inferred from its
+text. `hwopt validate` does the same in memory. Columns that a table has are used as they are, without a search.
 """
 
 import csv
@@ -32,17 +32,20 @@ Cells = Mapping[str, str]
 """Text of a row's cells by column."""
 
 _TEXTS = 4096
-"""Texts whose words are remembered: rows of a source share its notes."""
+"""Number of cached texts; rows of a source share its notes."""
 
 _CORRECTED = ("micro_batch", "quality", "seq_parallel", "config_complete")
-"""Columns of collected tables whose cells their notes overrule, or that hold other words than yes and no."""
+"""Columns of collected tables whose cells are overruled by notes, or contain other words than yes and no."""
 
 
 def complete(cells: dict[str, str], kind: type[MeasuredRow], present: Iterable[str]) -> set[str]:
-    """Fills in the columns that a table lacks, as the row's words tell them.
+    """Fill in the columns that a table lacks, from the text of a row.
 
-    **Arguments:** `cells` of a row, changed in place; `kind` of row; columns `present` in the file: where all that can be
-    inferred are, nothing is done.
+    **Arguments:**
+
+    - `cells`: cells of a row, changed in place.
+    - `kind`: type of the row.
+    - `present`: columns of the file. If it has all columns that can be inferred, nothing is done.
 
     **Returns:** names of the columns whose cells changed.
     """
@@ -63,7 +66,7 @@ def complete(cells: dict[str, str], kind: type[MeasuredRow], present: Iterable[s
 
 
 def _readable(value: str, read: Callable[[str], object]) -> bool:
-    """Words that make no sense as a cell state nothing."""
+    """Return whether a value is valid as a cell; invalid values are ignored."""
     try:
         return not value or read(value) is not None
     except ValueError:
@@ -75,13 +78,13 @@ def _text(cells: Cells, names: str) -> str:
 
 
 def _integer(cells: Cells, name: str) -> int:
-    """The integer in a cell, 0 where it holds none."""
+    """Return the integer in a cell, or 0."""
     cell = cells.get(name, "").removesuffix(".0")
     return int(cell) if cell.isdigit() and len(cell) < 16 else 0
 
 
 def _number(value: float) -> str:
-    """A number as a cell, exactly."""
+    """Format a number as a cell, exactly."""
     return repr(value).removesuffix(".0")
 
 
@@ -91,13 +94,13 @@ def _first(rules: Iterable[tuple[str, str]], text: str) -> str:
 
 
 def _matches(rules: Iterable[words.Rule], cells: Cells) -> dict[str, str]:
-    """What rules say by column, blank where none matches."""
+    """Return the cells implied by rules, by column; blank if no rule matches."""
     return dict(_told(rules, tuple(_text(cells, names) for names in _places(rules))))
 
 
 @cache
 def _places(rules: Iterable[words.Rule]) -> tuple[str, ...]:
-    """Where rules look for their words, each once."""
+    """Return the distinct columns that rules search."""
     return tuple(dict.fromkeys(rule.cells for rule in rules))
 
 
@@ -117,17 +120,17 @@ _TUNING = re.compile(r"\b(lora|peft|sft|fine-?tun\w*|pretrain\w*|proxy|slice|ins
 _DROPPED = (
     re.compile(r"\b(nvidia|amd|instinct|google|cloud|aws|amazon|intel|habana|gpus?|accelerator|tensor core)\b", re.I),
     re.compile(r"\b(sxm\d?|oam|hgx|dgx|nvl\d+|hbm\d?e?)\b", re.I),
-    re.compile(r"\b(?!40)\d+ ?gi?b\b", re.I),  # an A100 of 40 GB stays one
+    re.compile(r"\b(?!40)\d+ ?gi?b\b", re.I),  # the A100 with 40 GB is a chip of its own
 )
-"""What tables print beside an accelerator's name: its maker, form factor and memory."""
+"""Parts of an accelerator's name that tables add: vendor, form factor and memory."""
 
 
 @cache
 def accelerator(name: str) -> str | None:
-    """Slug of the accelerator that a row counts, however it is printed.
+    """Return the catalog slug of the accelerator that a row counts, for any spelling.
 
-    The name as it stands, then without its maker, form factor and memory. Tables of Trainium count NeuronCores,
-    `Trainium1 (NeuronCore-v2; ...)`.
+    The name is tried unchanged, then without vendor, form factor and memory. Tables of Trainium count NeuronCores, `Trainium1
+    (NeuronCore-v2; ...)`.
     """
     if "neuroncore" in name.lower():
         chip = accelerator(re.split(r"[(,;]|neuroncore", name, flags=re.I)[0].strip())
@@ -141,7 +144,7 @@ def accelerator(name: str) -> str | None:
 
 @cache
 def lookup(kind: str, name: str) -> str | None:
-    """Slug of a catalogue entry under any spelling, also with what the model was used for; None where there is none."""
+    """Return the slug of a catalog entry for any spelling, also with a suffix such as `(lora)`; None without an entry."""
     plain = re.sub(r"\([^)]*\)", " ", name).replace("_", "-")  # `llama3-70b (12-layer slice)`, `LLAMA3_70B (lora)`
     bare = re.sub(r"[\s-]+$", "", _TUNING.sub(" ", plain)).strip()
     squeeze = lambda text: re.sub(r"[^a-z0-9.]", "", text.lower())
@@ -154,7 +157,7 @@ def _chip(cells: Cells) -> str | None:
 
 
 def _any_row(cells: Cells, chip: str | None) -> dict[str, str]:
-    """What the words of a row of any kind say; `chip`: the accelerator's slug."""
+    """Return the cells implied by the text of a row of any type; `chip`: the accelerator's slug."""
     name, gpu = cells.get("model_name", ""), cells.get("gpu", "")
     model = lookup("workloads", name)
     return _matches(words.ANY, cells) | {
@@ -165,7 +168,7 @@ def _any_row(cells: Cells, chip: str | None) -> dict[str, str]:
 
 
 def _release(locator: str, notes: str) -> str:
-    """Software release that a source prints: from its place, else its notes, else the date of the printed table."""
+    """Return the software release that a source prints: in its locator, else its notes, else the date of the printed table."""
     numbered = r"(?:container|release|section)\s+v?(\d{1,9}(?:\.\d{1,9})+)|\b(\d\d\.\d\d(?:\.\d{1,9})?)\s+container"
     version = re.search(numbered, locator, re.I) or re.search(numbered, notes, re.I)
     dated = re.search(r"\((20\d\d)-(\d\d)-(\d\d)\)", locator)
@@ -176,7 +179,7 @@ def _release(locator: str, notes: str) -> str:
 
 
 def year(cells: Cells) -> int:
-    """Year of the software: the column, else the first date in source, place and notes; 0 where there is none."""
+    """Return the year of the software: the column, else the first date in source, locator and notes, else 0."""
     return _integer(cells, "year") or _dated(_text(cells, "source source_locator notes"))
 
 
@@ -187,13 +190,13 @@ def _dated(text: str) -> int:
 
 
 def stack(cells: Cells, architecture: str) -> tuple[str, bool]:
-    """(software that ran a training row, "" where no word names it; whether it is a guess).
+    """Return the software of a training run ("" if not named), and whether it is a guess.
 
-    Order: the row's `framework` column; words of the source; words of the notes, of the place and of the sharding, which are a
-    guess. The chip stands above all of them: words that name software which has no kernels for it (`fsdp` beside a TPU) say
-    how states are split, not who splits them.
+    The order of evidence is: the `framework` column; the source; then notes, locator and sharding, which count as a guess.
+    Software without kernels for the chip is ignored: `fsdp` on a TPU says how states are sharded, not which framework shards
+    them.
     """
-    if re.match(r"(maxtext|paxml) \(jax\)", _text(cells, "notes")):  # a table of several frameworks names each row's
+    if re.match(r"(maxtext|paxml) \(jax\)", _text(cells, "notes")):  # the notes name the framework
         return _able("jax", cells, architecture), False
     for columns, guess in (("framework", False), ("source", False), ("notes source_locator zero_stage", True)):
         if (name := _first(words.STACKS, _text(cells, columns))) and (able := _able(name, cells, architecture)):
@@ -202,13 +205,13 @@ def stack(cells: Cells, architecture: str) -> tuple[str, bool]:
 
 
 def _able(name: str, cells: Cells, architecture: str) -> str:
-    """The stack of a family's year and chip; "" where it has no kernels for the chip."""
+    """Return the stack of a software family for the row's year and chip; "" if it has no kernels for the chip."""
     named = _generation(name, cells, architecture)
     return named if runs_on(named, architecture) else ""
 
 
 def _generation(name: str, cells: Cells, architecture: str) -> str:
-    """A family of stacks to the one of its year and chip."""
+    """Resolve a software family to the stack of the row's year and chip."""
     prose, date = _text(cells, "notes framework"), year(cells) or typical_year(architecture)
     if architecture.startswith("cdna") and name in {"nvidia", "nemo-2025", "torch"}:
         return "rocm-primus-2025"
@@ -217,7 +220,7 @@ def _generation(name: str, cells: Cells, architecture: str) -> str:
     if name == "deepspeed" or (name == "megatron-2021" and "zero3" in cells.get("zero_stage", "").replace("-", "")):
         return "deepspeed-2021" if date <= 2022 else "torch-fsdp-2023"
     if name == "torchtitan-2024":
-        # Compilation is off unless a run switches it on; 8-bit products are of no use without.
+        # Compilation is off by default; 8-bit products bring no gain without it.
         compiled = (told := affirms("compil", prose)) or (
             told is None and affirms("float8|fp8", f"{prose} {_text(cells, 'precision')}")
         )
@@ -228,25 +231,32 @@ def _generation(name: str, cells: Cells, architecture: str) -> str:
 
 
 def _sharding_ranks(cells: Cells, domain: int) -> str:
-    """Ranks that share the states by words such as `zero1 inside groups of 8 GPUs (hybrid)`, `fsdp 256 inside slice x dp 4
-    over DCN`, `hsdp` (the scale-up `domain`); "" where all do.
+    """Return the number of ranks that shard the states, from the text of a cell; "" if all ranks do.
+
+    Examples are `zero1 inside groups of 8 GPUs (hybrid)`, `fsdp 256 inside slice x dp 4 over DCN` and `hsdp` (sharding within
+    the scale-up `domain`).
     """
     prose = _text(cells, "zero_stage")
     if match := re.search(r"groups? of ([1-9]\d{0,8})", prose):
         return match[1]
     if match := re.search(r"fsdp[ -]?([1-9]\d{0,8})", prose):
-        return match[1] if match[0] != "fsdp2" else ""  # the second FSDP, not two ranks
+        return match[1] if match[0] != "fsdp2" else ""  # FSDP version 2, not two ranks
     return str(max(domain // (_integer(cells, "tp") or 1), 1)) if affirms("hsdp", prose) else ""
 
 
 def _recomputed(cells: Cells, fused: bool) -> tuple[str, str]:
-    """(share of layers recomputed whole, share whose attention core is) by words; blanks where there are none.
+    """Return (share of layers fully recomputed, share with recomputed attention core) from text; blank if it says nothing.
 
-    "selective" differs by source: the attention core (Korthikanti et al., nothing left to save where kernels are `fused`);
-    every other matrix product (torchtitan's `op`: half of the products, no attention, 0.4 of a layer); everything but
-    weight products (MaxText `minimal`: the core again); norms and activations (MoE recipes: no products); the whole
-    MoE sublayer (0.6 of a layer). A bare "selective" with both MFU and HFU printed gives its share away.
-    `full-on-5-layers`: that many layers of every stage (Megatron's block method).
+    The meaning of "selective" differs by source:
+
+    - the attention core (Korthikanti et al.; nothing left to save if kernels are `fused`);
+    - every other matrix product (torchtitan's `op`: half of the products, no attention, 0.4 of a layer);
+    - everything but weight products (MaxText `minimal`: also the attention core);
+    - norms and activations (MoE recipes: no products);
+    - the whole MoE sublayer (0.6 of a layer).
+
+    For a bare "selective" with both MFU and HFU printed, their ratio gives the share. `full-on-5-layers` means that many layers
+    of every stage (Megatron's block method).
     """
     prose = _text(cells, "recompute")
     if not prose:
@@ -269,7 +279,7 @@ def _recomputed(cells: Cells, fused: bool) -> tuple[str, str]:
 
 
 def _repeated_share(other_metrics: str) -> str:
-    """Share of the forward pass that runs again, by the ratio of hardware to model FLOPs."""
+    """Return the recomputed share of the forward pass, from the ratio of hardware to model FLOPs."""
     printed = dict(re.findall(r"(\w+)\s*=\s*([^;\s]+)", other_metrics))
     try:
         return _number(min(max(3.0 * (float(printed["hfu"]) / float(printed["mfu"]) - 1.0), 0.0), 1.0))
@@ -278,10 +288,10 @@ def _repeated_share(other_metrics: str) -> str:
 
 
 def links_gbit_per_s(notes: str, gpus_per_node: int) -> float | None:
-    """Scale-out bandwidth a chip that notes state, Gb/s; None where they do not.
+    """Return the scale-out bandwidth per chip stated in notes, in Gb/s; None if it is not stated.
 
-    It is a property of the node: `4x200 Gb/s per node`, `800 Gb/s inter-node per node`, `400 Gb/s per GPU`, `8 HDR IB per
-    node`.
+    Bandwidth per node is divided by the chips: `4x200 Gb/s per node`, `800 Gb/s inter-node per node`, `400 Gb/s per GPU`, `8
+    HDR IB per node`.
     """
     rates = {"edr": 100.0, "hdr": 200.0, "ndr": 400.0}
     for pattern, of_node in words.LINKS:
@@ -294,22 +304,25 @@ def links_gbit_per_s(notes: str, gpus_per_node: int) -> float | None:
 
 
 def _offloaded(cells: Cells) -> str:
-    """Share of kept activations in host memory."""
+    """Return the share of kept activations that are offloaded to host memory."""
     if match := re.search(r"offload_layers=(\d{1,4})\b", _text(cells, "notes")):
         return _number(min(float(match[1]) / (_integer(cells, "layers") or 1), 1.0))
-    # Only a layer's input stays: a third of what 0.85 of its products recomputed would keep.
+    # Only the layer input stays on the chip: a third of the activations kept with 0.85 of the products recomputed.
     return _number(2.0 / 3.0) if affirms("qkv_proj_offloaded", _text(cells, "recompute")) else ""
 
 
 def _logit_bytes(cells: Cells) -> str:
-    """A compiled loss leaves the 16-bit output and its gradient of 14 bytes; that it is since 2025 is inferred."""
+    """Return the bytes per logit: 4 of the usual 14 for a compiled loss, the 16-bit output and its gradient.
+
+    That torchtitan compiles the loss since 2025 is an inference.
+    """
     printed = re.search(r"_(20\d\d)[01]\d_", cells.get("source_locator", ""))
     compiled = affirms("compil", _text(cells, "notes")) and "torchtitan" in _text(cells, "source")
     return "4" if compiled and printed and int(printed[1]) >= 2025 else ""
 
 
 def _run(cells: Cells) -> dict[str, str]:
-    """What the words of a training run say."""
+    """Return the cells implied by the text of a training run."""
     chip, date, notes = _chip(cells), year(cells), _text(cells, "notes")
     record = catalog.record("chips", chip) if chip else None
     architecture = str(record.text.get("architecture", "")) if record else ""
@@ -348,13 +361,13 @@ def _run(cells: Cells) -> dict[str, str]:
 
 
 def _service(cells: Cells) -> dict[str, str]:
-    """What the words of a service say."""
-    instance = re.match(r"trn(\d)", cells.get("gpu", ""), re.I)  # its NeuronCores are counted
+    """Return the cells implied by the text of a service."""
+    instance = re.match(r"trn(\d)", cells.get("gpu", ""), re.I)  # tables count its NeuronCores
     chip = lookup("chips", f"trainium{instance[1]}-core") if instance else _chip(cells)
     columns = _any_row(cells, chip) | _matches(words.SERVICE, cells)
     weights, keys = _format(cells, "weight_precision"), _format(cells, "kv_precision")
     assumed, products = [], ""
-    if columns["kept_16_bit"]:  # gpt-oss: experts in 4 bit, which multiply in 8
+    if columns["kept_16_bit"]:  # gpt-oss: expert weights in 4 bit, products in 8 bit
         record = catalog.record("chips", chip) if chip else None
         hopper = record is not None and record.text.get("architecture") == "hopper"
         stated = {"weight_precision": weights, "kv_precision": keys}
@@ -368,7 +381,8 @@ def _service(cells: Cells) -> dict[str, str]:
         and _integer(cells, "moe_experts")
         and _integer(cells, "ep") > 1
     ):
-        # Its section on reproducing results sets `enable_attention_dp` for every MoE model, also where a table's head says TP.
+        # The section on reproducing results sets `enable_attention_dp` for every MoE model, even where a table's header says
+        # TP.
         columns["attention_data_parallel"] = "yes"
         assumed.append("attention_data_parallel")
     lengths = _integer(cells, "input_tokens"), _integer(cells, "output_tokens")
@@ -384,7 +398,7 @@ def _service(cells: Cells) -> dict[str, str]:
 
 
 def _format(cells: Cells, column: str) -> str:
-    """The number format in a cell, the first where it names several; blank where it names none that is known."""
+    """Return the number format in a cell, the first one of several; blank if unknown."""
     word = cells.get(column, "").split("/")[0].strip().lower()
     try:
         slot(word)
@@ -397,9 +411,9 @@ _INFERRED: dict[type[MeasuredRow], Callable[[Cells], dict[str, str]]] = {Measure
 
 
 def write(path: str | Path, out: str | Path) -> None:
-    """Writes a table with the columns that it lacks.
+    """Write a table with its missing columns added.
 
-    **Raises:** `UserError` for a table that cannot be read, and a file that cannot be written.
+    **Raises:** `UserError` for a table that cannot be read, or a file that cannot be written.
     """
     table = load(path)
     lacking = [name for name in inferred(table.kind) if name not in table.header]

@@ -1,9 +1,9 @@
-"""The columns of measured runs, declared once: what a cell says, its unit, what it may hold, what a blank is taken for; and
-what can be measured.
+"""Declaration of the columns of measured runs: meaning, unit, admissible values, default for a blank; and the measurable
+metrics.
 
-`python -m hwopt.calibration.measured.columns` prints them. The reader, its errors, the list of essential columns and the
-documentation follow from the declaration. Columns marked `inferred` are what `hwopt.calibration.measured.collected_text` reads
-out of prose where a table lacks them; a table that states them is read as it stands.
+`python -m hwopt.calibration.measured.columns` prints the columns. The reader, its errors, the list of essential columns and the
+documentation are generated from this declaration. Columns marked `inferred` are extracted from prose by
+`hwopt.calibration.measured.collected_text` if a table lacks them; if it has them, they are used as they are.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hwopt.errors import UserError, suggest
 from hwopt.units import read_number
 
 SMALLEST, LARGEST = 1e-15, 1e15
-"""Range of a number in a cell: nothing measured, in the units of the columns, lies outside."""
+"""Plausible range of a number in a cell, in the units of the columns; values outside are rejected."""
 
 _ENTRIES = {"stacks": "software stack", "chips": "accelerator", "workloads": "model"}
 _YES, _NO = ("yes", "y", "true", "on", "1"), ("no", "n", "false", "off", "0")
@@ -32,8 +32,8 @@ class MeasuredMetric(NamedTuple):
     """A measured quantity."""
 
     unit: str  # as printed
-    direct: bool = False  # a time or a rate of tokens: beside it, what else a source prints of the run does not count
-    rate: bool = False  # falls as the step takes longer
+    direct: bool = False  # a time or token rate; takes precedence over other figures of the same run
+    rate: bool = False  # falls as step time rises
     flops: bool = False  # depends on which FLOPs are counted
     memory: bool = False
 
@@ -47,8 +47,8 @@ TRAINING = {
     "tflops_per_gpu": MeasuredMetric("TFLOP/s", rate=True, flops=True),
     "mfu": MeasuredMetric("fraction", rate=True, flops=True),
     "hfu": MeasuredMetric("fraction", rate=True, flops=True),
-    "peak_memory_per_gpu": MeasuredMetric("GiB", memory=True),  # what the device reports, the driver's context included
-    "first_stage_memory_reserved": MeasuredMetric("GiB", memory=True),  # by the allocator of the first rank
+    "peak_memory_per_gpu": MeasuredMetric("GiB", memory=True),  # reported by the device, including the driver's context
+    "first_stage_memory_reserved": MeasuredMetric("GiB", memory=True),  # in the allocator of the first rank
     "max_memory_reserved": MeasuredMetric("GiB", memory=True),
     "max_memory_allocated": MeasuredMetric("GiB", memory=True),
 }
@@ -66,29 +66,29 @@ SERVING = {
 METRICS = TRAINING | SERVING
 
 ATTENTION = {"full": 1.0, "causal": 0.5, "none": 0.0}
-"""Share of the score matrix that a source counts."""
+"""Share of the attention score matrix that a source's FLOP count includes."""
 
 
 @dataclass(frozen=True)
 class TableColumn:
-    """What the cells of one column say."""
+    """Declaration of one column."""
 
     meaning: str
-    reader: Callable[[str, TableColumn], Any]  # value of a cell; raises `ValueError` with what is wrong
+    reader: Callable[[str, TableColumn], Any]  # parses a cell; raises `ValueError` for an invalid one
     unit: str = ""
-    words: tuple[str, ...] = ()  # that a cell may hold; of an entry, its kind in the catalogue
+    words: tuple[str, ...] = ()  # admissible words; for a catalog entry, its category
     low: float = SMALLEST
     high: float = LARGEST
-    blank: str = ""  # what a blank cell is taken for
+    blank: str = ""  # meaning of a blank cell
     also: tuple[str, ...] = ()  # other names of the column
-    none: tuple[str, ...] = ()  # beginnings of words that say no more than a blank
-    essential: bool = False  # no row could be scored without it
-    inferred: bool = False  # `collected_text` writes it where a table lacks it
+    none: tuple[str, ...] = ()  # prefixes of cells that count as blank
+    essential: bool = False  # required to score any row
+    inferred: bool = False  # written by `collected_text` if missing
 
     def read(self, cell: str) -> Any:
-        """The value of a cell that is not blank.
+        """Parse a cell that is not blank.
 
-        **Raises:** `ValueError` with what is wrong with it and what was likely meant.
+        **Raises:** `ValueError` with the error and the likely intended value.
         """
         return None if cell.lower().startswith(self.none or ("\0",)) else self.reader(cell, self)
 
@@ -140,7 +140,7 @@ def _word(cell: str, column: TableColumn) -> str:
 
 @cache
 def entry(kind: str, name: str) -> str | None:
-    """Slug of the catalogue's entry of that name, None where it has none."""
+    """Return the slug of the catalog entry with a name, None without one."""
     try:
         return catalog.find(kind, name)
     except UserError:
@@ -182,7 +182,7 @@ _batch = partial(_column, _batched)
 
 
 def _said(meaning: str, *words: str, blank: str) -> Any:
-    """One of some words; collected tables say it in prose."""
+    """Declare a column with a fixed set of words, inferred from prose in collected tables."""
     return _column(_word, meaning, words=words, blank=blank, inferred=True)
 
 
@@ -193,12 +193,12 @@ def _named(meaning: str, kind: str, **about: Any) -> Any:
 # fmt: off
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeasuredRow:
-    """What rows of every kind say."""
+    """Columns common to rows of every type."""
 
-    metrics: ClassVar[Mapping[str, MeasuredMetric]] = {}  # that can be scored
+    metrics: ClassVar[Mapping[str, MeasuredMetric]] = {}  # metrics that can be scored
 
-    line: int = 0  # of the file, on which the row ends; the header is line 1
-    columns: frozenset[str] = frozenset()  # that the file has
+    line: int = 0  # line of the file on which the row ends; the header is line 1
+    columns: frozenset[str] = frozenset()  # columns of the file
     repeats: int = 0  # line of an earlier row with the same cells
 
     id: str = _text("name of the row", blank="row-<line>")
@@ -292,9 +292,9 @@ class MeasuredRun(MeasuredRow):
 
     @property
     def configuration(self) -> tuple:
-        """What two rows of the same run share, besides their cell."""
+        """Settings that identify a run within its cell: repeated rows of one run share them."""
         again = (self.recompute_layers or 0.0, self.recompute_attention or 0.0)
-        # A source's own words tell more formats and settings apart than the columns do.
+        # A source's own words distinguish more formats and settings than the columns do.
         words = (
             self.precision or (self.number_format, self.scaling),
             self.zero_stage or (self.zero, self.zero_ranks),
@@ -324,12 +324,12 @@ class MeasuredService(MeasuredRow):
 
     @property
     def largest(self) -> bool:
-        """Whether the engine chose the batch: what was measured is a maximum over batches."""
+        """Whether the engine chose the batch, so that the measured value is a maximum over batches."""
         return self.batch == math.inf
 
     @property
     def phase(self) -> str:
-        """What of a request was measured, and at whose batch."""
+        """Measured phase of a request (prefill, decode or both), and how the batch was chosen."""
         if self.measured_metric == "ttft_ms" or self.output_tokens == 1.0:
             return "prefill"
         if self.measured_metric == "tpot_ms":
@@ -338,9 +338,9 @@ class MeasuredService(MeasuredRow):
 
     @property
     def configuration(self) -> tuple:
-        """What two rows of the same run share, besides their cell."""
+        """Settings that identify a run within its cell: repeated rows of one run share them."""
         formats = (self.weight_precision or self.weight_format, self.kv_precision or self.kv_format)
-        document = self.source_locator.split("@")[0]  # tables of latency and of throughput are runs of their own
+        document = self.source_locator.split("@")[0]  # tables of latency and of throughput are different runs
         degrees = (self.num_gpus, self.tp, self.pp, self.ep)
         return (*formats, document, *degrees, self.batch, self.input_tokens, self.output_tokens)
 # fmt: on
@@ -350,29 +350,29 @@ PROSE = {
     MeasuredRun: ("framework", "schedule", "other_metrics", "precision", "zero_stage", "recompute"),
     MeasuredService: ("weight_precision", "kv_precision"),
 }
-"""Columns of collected tables in the words of their sources, from which (and from source, source_locator, notes and the names
-of model and accelerator) the columns marked * are inferred where a table lacks them."""
+"""Prose columns of collected tables. Columns marked * are inferred from them (and from source, source_locator, notes and the
+names of model and accelerator) if a table lacks them."""
 
 
 @cache
 def columns_of(kind: type[MeasuredRow]) -> dict[str, TableColumn]:
-    """The columns of a kind of row, in the order of their declaration."""
+    """Return the columns of a type of row, in the order of declaration."""
     return {each.name: each.metadata["column"] for each in fields(kind) if "column" in each.metadata}
 
 
 def essential(kind: type[MeasuredRow]) -> tuple[str, ...]:
-    """Columns without which no row could be scored; a user's own file may have these alone."""
+    """Return the columns required to score any row; a user file may consist of these alone."""
     return tuple(name for name, column in columns_of(kind).items() if column.essential)
 
 
 @cache
 def inferred(kind: type[MeasuredRow]) -> tuple[str, ...]:
-    """Columns that `collected_text` writes where a table lacks them."""
+    """Return the columns that `collected_text` writes if a table lacks them."""
     return tuple(name for name, column in columns_of(kind).items() if column.inferred)
 
 
 def _described(kind: type[MeasuredRow], name: str, column: TableColumn) -> str:
-    """One line of documentation."""
+    """Format one column as a line of documentation."""
     words = " | ".join(kind.metrics if name == "measured_metric" else column.words)
     limits = f"{column.low:g} to {column.high:g}" if column.high < LARGEST else ""
     holds = {_entry: f"a name of hwopt catalog {words}", _flag: "yes or no"}.get(column.reader, limits or words)
@@ -384,7 +384,7 @@ def _described(kind: type[MeasuredRow], name: str, column: TableColumn) -> str:
 
 
 def columns_text(kind: type[MeasuredRow]) -> str:
-    """Every column of a kind of row, a line each: what help and documentation print."""
+    """Format all columns of a type of row, a line each, for help and documentation."""
     lines = [
         f"{kind.__doc__} One row each; a blank cell means that the source does not say.",
         "!: essential; *: inferred from the source's words where the table lacks the column; \": such words",

@@ -9,10 +9,10 @@ _PHRASE = rf"(?:{_WORD} ){{0,3}}{_WORD}"
 _NEAR = rf"(?:{_WORD} ){{0,2}}"
 
 _BEFORE = re.compile(rf"{_NOT}[ -](?:{_PHRASE}(?:, {_PHRASE})*,? (?:or|nor|and) )?{_NEAR}$|(?<!\w)(?:un|non)$")
-"""A denial that reaches a mention: `no`, `no fused`, `without A or`, `without A, B or`, `un` of the same word."""
+"""A negation before a mention: `no`, `no fused`, `without A or`, `without A, B or`, or the prefix `un`."""
 
 _LISTED = re.compile(rf"{_NOT} {_PHRASE}(?:, {_PHRASE})*, {_NEAR}$")
-"""A denial that reaches a mention before a comma only if an `or` is still to come: `without A, B or C`."""
+"""A negation that applies to a mention before a comma only if an `or` follows: `without A, B or C`."""
 
 _OR = re.compile(rf"\w*(?: {_WORD}){{0,2}}(?:, {_PHRASE})*,? n?or ")
 _AUXILIARY = r"(?:(?:is|are|was|were|be|been|being|kept|left|turned|switched|set to|both|all) )*"
@@ -25,15 +25,18 @@ _AFTER = re.compile(
     rf"\w*{_NOUN}(?:(?: (?:and|or|/|&) |/)(?:{_WORD} ){{0,2}}{_WORD}{_NOUN})*"
     rf"(?: ?[:(]? ?{_DENIED}| ?[=:] ?[\"']?(?:false|no|none|off|disabled|0(?:\.0*)?(?![\w.]))\b)"
 )
-"""A denial that follows a mention: `off`, `=false`, `: none`, `is not used`, `and B off`."""
+"""A negation after a mention: `off`, `=false`, `: none`, `is not used`, `and B off`."""
 
 
 def affirms(words: str, text: str) -> bool | None:
-    """Return whether a text affirms (True) or denies (False) what some words mention.
+    """Return whether a text affirms (True) or denies (False) the mention of some words.
 
-    None where nothing mentions it, where mentions contradict each other, and for a denial of a denial.
+    None if the text does not mention them, if mentions contradict each other, and for a double negation.
 
-    **Arguments:** `words`: a regular expression, of which the group `at`, if it has one, is the mention; `text` in small letters.
+    **Arguments:**
+
+    - `words`: a regular expression; its group `at`, if any, is the mention.
+    - `text`: lower-case text.
     """
     found = set()
     for match in re.finditer(words, text):

@@ -1,6 +1,7 @@
-"""Peak memory that a table of training runs prints beside their speed, as rows of its own; and the plans of a sweep that failed.
+"""Extraction of peak-memory measurements, and of failed plans, from tables of training runs.
 
-`python -m hwopt.calibration.measured.peak_memory RUNS.csv OUT.csv` writes the first, `... RUNS.csv FAILED.csv OUT.csv` the second.
+`python -m hwopt.calibration.measured.peak_memory RUNS.csv OUT.csv` writes the peak memory of each run as a row of its own. `...
+RUNS.csv FAILED.csv OUT.csv` writes the plans of a sweep that failed.
 """
 
 import csv
@@ -15,9 +16,9 @@ _PRINTED = re.compile(r"\bpeak_mem_gb=(\d+(?:\.\d+)?)")
 
 
 class _Reading(NamedTuple):
-    """What a source's figure is."""
+    """Meaning of the memory figure that a source prints."""
 
-    words: str  # of the source
+    words: str  # substring of the source's name
     metric: str
     unit: str
 
@@ -25,26 +26,31 @@ class _Reading(NamedTuple):
 _READINGS = (
     _Reading(
         "nanotron", "first_stage_memory_reserved", "GiB"
-    ),  # logged by rank 0; found: it does not grow with the head
+    ),  # logged by rank 0; it was found not to grow with the output head
     _Reading("bigscience", "peak_memory_per_gpu", "GB"),  # nvidia-smi
 )
 
 
 def _gathered(row: dict[str, str]) -> str:
-    """Share of gathered inputs that runs of nanotron's sweep keep: without a pipeline four in five keep them, with one none
-    (found from their memory; the source does not say).
+    """Return the share of gathered inputs that nanotron runs keep: 0.8 without a pipeline, 0 with one.
+
+    Found from the memory of the runs; the source does not state it.
     """
     return "0.8" if row["pp"] == "1" else "0"
 
 
 PIPELINED_KEEP, PIPELINED_KEPT = 0.35, 0.57
-"""Of nanotron's pipelined runs, how many keep gathered inputs all the same, and what share of them: of 291 runs on eight and more
-tensor-parallel ranks, where it shows, 35 % read more than a quarter, 0.57 in the mean, and half read none. The source does not say
-which; what a run that failed did is as open. Found from the memory of runs that went through alone."""
+"""Share of nanotron's pipelined runs that keep gathered inputs, and the mean share that these runs keep. Of 291 runs with eight
+or more tensor-parallel ranks, where the effect is visible, 35 % keep more than a quarter, 0.57 on average, and half keep none.
+The source does not say which runs keep them, and the behavior of failed runs is equally unknown. Found from successful runs
+only."""
 
 
 def _gradient_bytes(row: dict[str, str]) -> str:
-    """Until layers were rebalanced BLOOM's trials held gradients once, in 16 bit; from then on 16 bit and fp32 sums."""
+    """Return the gradient bytes per element of BLOOM's trial runs: 2 (16 bit only) before layers were rebalanced.
+
+    Later runs keep 16-bit gradients and fp32 sums, which is the default of the stack (blank).
+    """
     return "" if "rebalancing layers" in row.get("notes", "").lower() else "2"
 
 
@@ -56,7 +62,7 @@ def _settled(row: dict[str, str], reading: _Reading) -> dict[str, str]:
 
 
 def peaks(runs: str | Path) -> list[dict[str, str]]:
-    """Rows of runs that print a peak memory, with that as what was measured.
+    """Return rows of runs with a printed peak memory, which becomes the measured value.
 
     **Arguments:** `runs`: a collected table with `other_metrics`.
     """
@@ -70,10 +76,13 @@ def peaks(runs: str | Path) -> list[dict[str, str]]:
 
 
 def failures(runs: str | Path, failed: str | Path, *, pipelined_keep: bool = False) -> list[dict[str, str]]:
-    """Plans of a sweep that crashed or ran out of memory, as rows whose measured memory is unknown: the device's stands there.
+    """Return the plans of a sweep that crashed or ran out of memory, with the device's memory in place of a measured value.
 
-    **Arguments:** `runs` of the sweep that went through, whose models lend their shapes; `failed` plans; `pipelined_keep`: with
-    a pipeline, too, they keep gathered inputs, `PIPELINED_KEPT` of them.
+    **Arguments:**
+
+    - `runs`: successful runs of the sweep, from which model shapes are taken.
+    - `failed`: failed plans.
+    - `pipelined_keep`: assume that pipelined plans also keep the share `PIPELINED_KEPT` of gathered inputs.
     """
     shapes = {row["model_name"]: row for row in peaks(runs)}
     domain = {name: int(row["gpus_per_node"]) for name, row in shapes.items()}
@@ -99,7 +108,7 @@ def _rows(path: str | Path) -> list[dict[str, str]]:
 
 
 def write(rows: list[dict[str, str]], out: str | Path) -> None:
-    """Writes rows as a table of measured runs."""
+    """Write rows as a table of measured runs."""
     with Path(out).open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         writer.writeheader()

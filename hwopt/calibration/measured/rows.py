@@ -1,4 +1,4 @@
-"""Measured runs as typed rows: blanks as None, every fault named by file, row and column."""
+"""Reader of measured runs as typed rows: blank cells become None, and errors name file, row and column."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,20 +17,20 @@ class Measurements:
     path: Path
     kind: type[MeasuredRow]
     rows: list[MeasuredRow]
-    inferred: tuple[str, ...]  # columns that the file lacks and its words fill
+    inferred: tuple[str, ...]  # columns missing in the file and filled from its text
 
 
 def read(path: str | Path, *, progress: bool = False) -> Measurements:
-    """All rows of a CSV file of measured training runs or services.
+    """Read a CSV file of measured training runs or services.
 
-    Columns that the table lacks are inferred from its words, once, here. A row whose cells are those of an earlier one is
-    marked with that row's line.
+    Columns missing in the table are inferred from its text here, once. A row with the same cells as an earlier one is marked
+    with that row's line.
 
-    **Arguments:** `path` as `hwopt.calibration.measured.table.load` takes it; `progress`: show a bar on standard error.
+    **Arguments:** `path`: as in `hwopt.calibration.measured.table.load`; `progress`: show a progress bar on standard error.
 
-    **Returns:** rows in the file's order; a row without an id is called `row-<line>`.
+    **Returns:** rows in the file's order; a row without an id gets the name `row-<line>`.
 
-    **Raises:** `UserError` for a file that cannot be read as such, with file, row, column and what was likely meant.
+    **Raises:** `UserError` for an invalid file, with file, row, column and the likely cause.
     """
     table = load(path)
     declared, present = columns_of(table.kind), frozenset(table.header)

@@ -1,4 +1,4 @@
-"""What software does where a row is silent: habits of stacks, the chips they run on, and the stacks that a chip ran in a year."""
+"""Defaults of software stacks for unstated settings: framework habits, supported chips, likely stacks by chip and year."""
 
 from functools import cache
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from hwopt.errors import UserError
 _CHIP_YEARS = {"volta": 2021, "ampere": 2023, "hopper": 2024, "blackwell": 2025, "rubin": 2026}
 _LATEST = "nemo-2025"
 _MEGATRON = ((2022, "megatron-2021"), (2023, "megatron-2023"), (2024, "nemo-2024"))
-"""Last year of a stack -> the stack that NVIDIA's users ran."""
+"""Last year of use -> the stack of most users of NVIDIA chips up to that year."""
 _OWN = (
     {"tpu": "jax-maxtext-tpu", "trainium": "neuron", "gaudi": "optimum-habana", "ascend": "megatron-2023"}
     | dict.fromkeys(("cdna2", "cdna3", "cdna4"), "rocm-primus-2025")
@@ -17,32 +17,32 @@ _OWN = (
 )
 
 _TORCH = (("torchtitan-2024", 2024), ("torchtitan-eager", 2024), ("torch-fsdp-2023", 2022), ("deepspeed-2021", 0))
-"""PyTorch's own stacks, the latest first, and the year since when there is one."""
+"""PyTorch's own stacks, latest first, with the first year of each."""
 
 _SHARES = {"maker": 0.74, "torch": 0.2, "jax": 0.06}
-"""Who trains with the software of the chip's maker, with PyTorch's own, with JAX: of 76 cells of open sources on Hopper that say
-so 57, 15 and 4 (November 2026). On Ampere PyTorch's share is larger, on Blackwell there is none yet."""
+"""Shares of training runs with the chip vendor's software, PyTorch's own, and JAX. Of 76 cells of development-set sources on
+Hopper that state it, 57, 15 and 4 (November 2026). PyTorch's share is larger on Ampere; for Blackwell there are no data yet."""
 
 _EARLIER, _LATER = 0.3, 0.15
-"""Weights of the generation of software before and after the year's, over the year's (assumption, 0.1 to 0.6: printed dates are
-of documents)."""
+"""Weights of the software generation before and after that of the year, relative to it (assumption, 0.1 to 0.6: printed dates
+are those of documents)."""
 
 
 class Habits(NamedTuple):
-    """What a stack does where a row is silent: the texts of the same names in its entry."""
+    """Framework defaults for unstated settings: the texts of the same names in a stack's catalog entry."""
 
     zero: int
-    recompute: str  # none | full | memory: full where the rest does not fit
+    recompute: str  # none | full | memory: full if the plan does not fit otherwise
     sequence_parallel: bool
-    pads_heads: bool  # heads of zeros where the tensor parallel degree does not divide them
-    stages: str  # even | cost: as many layers each, or blocks handed out by their products, the head among them
+    pads_heads: bool  # adds zero-filled heads if tp does not divide the heads
+    stages: str  # even: equal layers per stage | cost: balanced by FLOPs, head included
 
 
 @cache
 def habits(stack: str) -> Habits:
-    """Framework defaults of a stack.
+    """Return the framework defaults of a stack.
 
-    **Raises:** `UserError` for an entry that states others.
+    **Raises:** `UserError` for a catalog entry with unknown values.
     """
     usual = {"zero": "1", "recompute": "memory", "sequence_parallel": "yes", "pads_heads": "no", "stages": "even"}
     text = catalog.record("stacks", stack).text
@@ -57,33 +57,34 @@ def habits(stack: str) -> Habits:
 
 
 def typical_year(architecture: str) -> int:
-    """Year in which a chip family's software is typical: the default where a row has no date."""
+    """Return the typical software year of a chip family: the default for a row without a date."""
     return _CHIP_YEARS.get(architecture, 2024)
 
 
 def megatron(architecture: str, year: int) -> str:
-    """NVIDIA's stack of a year on a chip family."""
+    """Return NVIDIA's software stack of a year on a chip family."""
     dated = next((name for last, name in _MEGATRON if year <= last), _LATEST)
     return _LATEST if architecture in ("blackwell", "rubin") else dated
 
 
 @cache
 def runs_on(stack: str, architecture: str) -> bool:
-    """Whether a stack has kernels for a family of chips, by `runs_on` of its entry. One that names no chips runs on all, and
-    nothing is known of chips that the catalogue has not.
+    """Return whether a stack has kernels for a chip family, from `runs_on` in its catalog entry.
+
+    True for a stack that lists no chips, and for chips that are not in the catalog.
     """
     families = catalog.record("stacks", stack).words("runs_on")
     return not (architecture and families) or architecture in families
 
 
 def training_stack(architecture: str, year: int | None) -> str:
-    """The stack that trains on a chip family where nothing else is said; `year` of the software, where it is known."""
+    """Return the default training stack on a chip family; `year`: year of the software, if known."""
     return _OWN.get(architecture) or megatron(architecture, year or typical_year(architecture))
 
 
 @cache
 def likely_stacks(architecture: str, year: int | None) -> dict[str, float]:
-    """Stacks that may have trained on a chip family in a year, and how likely each is: the usual one first; sums to 1."""
+    """Return the likely training stacks on a chip family in a year with their probabilities, the default stack first."""
     date, usual = year or typical_year(architecture), training_stack(architecture, year)
     weights = {usual: _SHARES["maker"]}
     if architecture not in _OWN:

@@ -1,4 +1,4 @@
-"""A CSV table of measured runs as cells by column; every fault of the file is named with its place."""
+"""Reader of a CSV table of measured runs as cells by column; errors name the place in the file."""
 
 import csv
 import io
@@ -15,16 +15,16 @@ from hwopt.validation import file_bytes
 
 @dataclass(frozen=True)
 class CellTable:
-    """A file's cells, the header apart."""
+    """Cells of a file, without the header."""
 
     path: Path
-    kind: type[MeasuredRow]  # of its rows
-    header: list[str]  # names as declared
-    spelled: list[str]  # names as the file has them
-    lines: list[tuple[int, list[str]]]  # line of the file on which a row ends, its cells
+    kind: type[MeasuredRow]  # type of the rows
+    header: list[str]  # column names as declared
+    spelled: list[str]  # column names as spelled in the file
+    lines: list[tuple[int, list[str]]]  # last line of a row in the file, its cells
 
     def cells(self) -> Iterator[tuple[int, dict[str, str]]]:
-        """Line and cells by column of each row.
+        """Yield the line and the cells by column of each row.
 
         **Raises:** `UserError` for a row with more cells than columns.
         """
@@ -37,23 +37,23 @@ class CellTable:
             yield line, dict(zip(self.header, cells, strict=False))
 
     def fault(self, line: int, column: str, cell: str, intent: str) -> UserError:
-        """What is wrong with one cell."""
+        """Return the error for an invalid cell."""
         name = self.spelled[self.header.index(column)] if column in self.header else column
         return UserError(f"{self.path}: row at line {line}, column '{name}': '{cell}' {intent}")
 
 
 def load(path: str | Path) -> CellTable:
-    """The cells of a CSV file of measured runs, training or serving by its header.
+    """Load a CSV file of measured training runs or services; the header decides which.
 
-    **Arguments:** `path` of a UTF-8 CSV whose first line names the columns; the essential ones must be among them.
+    **Arguments:** `path` of a UTF-8 CSV file whose first line names the columns, including all essential ones.
 
-    **Raises:** `UserError` for a path that is not a file, a file that is not CSV, is empty, holds a header alone or lacks columns.
+    **Raises:** `UserError` for a path that is not a file, or a file that is not CSV, is empty, has no rows or lacks columns.
     """
     if not isinstance(path, (str, os.PathLike)):
         raise UserError(f"a file of measured runs is named by its path, not by {path!r}")
     path = Path(path)
     reader = csv.reader(io.StringIO(_text(path), newline=""), strict=True)
-    once: dict[str, str] = {}  # cells of a long table are few texts, many times
+    once: dict[str, str] = {}  # interned: a long table repeats few texts
     try:
         lines = [
             (
@@ -78,7 +78,7 @@ def load(path: str | Path) -> CellTable:
 
 
 def kind_of(header: list[str]) -> type[MeasuredRow]:
-    """Whether a table is one of services, requests by their tokens and no global batch, or of training runs."""
+    """Return the row type of a table: services if it has request tokens and no global batch, otherwise training runs."""
     names = {cell.strip().lower() for cell in header}
     serving = not names.isdisjoint({"input_tokens", "output_tokens"}) and "global_batch_sequences" not in names
     return MeasuredService if serving else MeasuredRun
@@ -92,7 +92,7 @@ def _text(path: Path) -> str:
         raise UserError(f"{path}: no such file; {suggest(path.name, near)}") from None
     except IsADirectoryError:
         raise UserError(f"{path}: is a folder; name a .csv file in it") from None
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+    except (OSError, ValueError) as error:  # ValueError: NUL character in the name
         raise UserError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise UserError(f"{path}: is UTF-16; save it as UTF-8 CSV")
@@ -108,7 +108,7 @@ def _text(path: Path) -> str:
 
 
 def _column_at(raw: bytes, position: int) -> str:
-    """Name of the column a byte stands in, as far as a broken line tells."""
+    """Return the name of the column that contains a byte, as far as a broken line reveals it."""
     first, *_ = raw.split(b"\n", 1)
     before = raw[raw.rfind(b"\n", 0, position) + 1 : position].decode("utf-8", "replace")
     try:
@@ -120,7 +120,10 @@ def _column_at(raw: bytes, position: int) -> str:
 
 
 def _header(path: Path, spelled: list[str], kind: type[MeasuredRow]) -> list[str]:
-    """Names of columns as they are declared."""
+    """Return the column names as declared.
+
+    **Raises:** `UserError` for a missing or repeated column.
+    """
     declared = columns_of(kind)
     by_fold = {name.lower(): name for name in (*declared, *PROSE[kind])}
     names = [by_fold.get(cell.lower(), cell) for cell in spelled]

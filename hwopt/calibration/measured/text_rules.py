@@ -1,7 +1,7 @@
 """Rules that infer cells from the text of collected rows: regular expressions, matched against lower-case text.
 
-The first rule of a column that matches wins. Words that the text denies (`hwopt.calibration.measured.negation`) do not match; a
-rule may state the cell that their denial implies.
+The first matching rule of a column applies. Words that the text negates (`hwopt.calibration.measured.negation`) do not match; a
+rule may specify the cell implied by their negation.
 """
 
 from itertools import starmap
@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 
 class Rule(NamedTuple):
-    """Words that imply a cell."""
+    """A rule that derives a cell from a pattern in the text."""
 
-    column: str  # of the cell
-    cells: str  # columns searched, one after the other
+    column: str  # column of the derived cell
+    cells: str  # columns to search, concatenated in this order
     words: str
     cell: str  # value where the words are affirmed; blank: none
     denied: str = ""  # value where the words are denied; blank: none
@@ -21,7 +21,7 @@ class Rule(NamedTuple):
 STACKS = (
     # words of a framework, a source or notes -> the stack that trains, or a family: jax, deepspeed, nvidia, torch
     (r"zero.?bubble", "zero-bubble"),
-    (r"xtuner|llama-?factory|axolotl", "torch"),  # trainers of Hugging Face models, whoever publishes them
+    (r"xtuner|llama-?factory|axolotl", "torch"),  # trainers of Hugging Face models, regardless of the publisher
     (r"megatron-deepspeed|deepspeed 0\.[3-7]|bigscience|mt-nlg", "megatron-deepspeed-2022"),
     (r"gaudi|habana|synapse", "optimum-habana"),
     (r"nanotron", "nanotron-2025"),
@@ -46,13 +46,13 @@ STACKS = (
 )
 
 EIGHT_BIT = ((r"mlperf training v[3-9]", "yes"),)
-"""Sources whose runs multiply in 8 bit where the chip can, also where a row does not say so: all do of MLPerf's language models
-since 3.0 that say it."""
+"""Sources whose runs use 8-bit products on chips with support, even if a row does not say so. Since version 3.0, all
+language-model runs of MLPerf that state a format do."""
 
 _MONTHS = "january|february|march|april|may|june|july|august|september|october|november|december"
 _VENUES = "iclr|icml|micro|neurips|mlsys|osdi|nsdi|asplos|et al\\."
 YEARS = (
-    # pattern -> what to add to the number that it matches
+    # pattern -> offset added to the matched number
     (r"\b(20[12]\d)-\d\d\b", 0),
     (r"arxiv:? ?(\d\d)\d\d\.\d{4,5}", 2000),
     (r"(?:container|release|section|version|nemo|tag) v?(\d\d)\.\d\d\b", 2000),
@@ -62,7 +62,7 @@ YEARS = (
 )
 
 RECOMPUTED = (
-    # words -> share of layers recomputed whole, and share whose attention core is
+    # words -> share of layers fully recomputed, and share with recomputed attention core
     (r"\(op|^op$", "0.4 0"),
     (r"qkv_proj_offloaded", "0.85 0"),
     (r"minimal_flash", "0 0"),
@@ -74,7 +74,7 @@ RECOMPUTED = (
 
 _TAIL = r"(?:;|,|\)|$|per|ib|roce|tcpx|rdma|efa|infiniband)"
 LINKS = (
-    # Gb/s of a chip, or of a node and how many of them it has; whether of a node
+    # Gb/s per chip, or per link with the number of links per node; whether the figure is per node
     (r"(?<!\d)(\d{1,9}(?:\.\d{1,9})?)\s*gb/?(?:it/)?s(?:ec)?\s+per\s+(?:gpu|chip|accelerator)", False),
     (rf"(?<!\d)(\d{{1,9}})\s*x\s*(\d{{1,9}})\s*g(?:b/s|bps|bit/s)?(?:\s+\w+)*?\s*{_TAIL}", True),
     (r"(?<!\d)(\d{1,9}(?:\.\d{1,9})?)\s*gb/?s[\w\s-]*?\bper[- ]node", True),
@@ -102,12 +102,12 @@ ANY = tuple(starmap(Rule, (
     ("reduced_depth", "model_name", r"proxy|slice", "yes"),
     ("dense_layers", "notes", r"first layer dense", "1"),
 )))  # fmt: skip
-"""Rules for rows of every kind."""
+"""Rules for rows of every type."""
 
 RUN = tuple(starmap(Rule, (
     # adapters of rank 8-16 on a 7-70 B model hold 0.1-0.5 % of its weights (arXiv 2106.09685)
     ("trainable_fraction", "model_name notes", _LORA, "0.003"),
-    # assumption, 300 to 1,500 tokens a document: questions with their passage and answer, instructions with their reply
+    # assumption, 300 to 1,500 tokens per document: questions with passage and answer, instructions with reply
     ("document_tokens", "model_name notes", rf"^(?=.*(?:{_TUNING})).*?(?P<at>packed sequences)", "700"),
     ("number_format", "precision", r"int8", "int8"),
     ("number_format", "notes", r"\bint8\b|\baqt\b", "int8"),
@@ -117,20 +117,20 @@ RUN = tuple(starmap(Rule, (
     ("number_format", "precision", r"mxfp8", "mxfp8"),
     ("number_format", "precision", r"f(p|loat)?8|e4m3", "fp8"),
     ("number_format", "precision", r"tf32", "tf32"),
-    ("number_format", "precision", r"^fp16$", "fp16"),  # and no more: gradients, too, are reduced in 16 bit
+    ("number_format", "precision", r"^fp16$", "fp16"),  # exact match only: gradients are also reduced in 16 bit
     ("number_format", "precision", r"bf16|f(p|loat)16|half|16-mixed", "bf16"),
     ("number_format", "precision", r"f(p|loat)32", "fp32"),
     ("scaling", _SETTINGS, r"blockwise|block-wise", "block"),
     ("scaling", _SETTINGS, r"rowwise|row-wise", "row"),
     ("scaling", _SETTINGS, r"tensorwise|per-tensor", "tensor"),
-    ("attention_kernel", _SETTINGS, r"backend xla", "unfused"),  # of JAX on GPU, unlike backend TE
+    ("attention_kernel", _SETTINGS, r"backend xla", "unfused"),  # JAX on GPU, unlike backend TE
     ("attention_kernel", _SETTINGS, r"flash[ -]?attention", "fused", "unfused"),
     ("attention_kernel", _SETTINGS, r"\bfa[23]\b|cudnn attention", "fused"),
     ("attention_kernel", _SETTINGS, r"\bflash\b", "", "unfused"),
     ("tp_overlap", _SETTINGS, r"vanilla tp", "0"),
     ("tp_overlap", _SETTINGS, r"\btp[ -](comm[ -])?overlap|\btp_comm_overlap\b", "", "0"),
     ("pp_overlap", _SETTINGS, r"overlaps? of p2p|p2p overlap", "", "0"),
-    # estimate, 0.5 to 0.95 of other work
+    # estimate of the overlap with other work, 0.5 to 0.95
     ("ep_overlap", _SETTINGS, r"(a2a|all-to-all)[ _]overlap", "0.8", "0"),
     ("ep_overlap", _SETTINGS, r"\bep[ _]overlap", "", "0"),
     ("deduplicated_dispatch", _SETTINGS, r"hybrid-?ep", "yes"),
@@ -138,7 +138,7 @@ RUN = tuple(starmap(Rule, (
     ("host_graphs", _SETTINGS, r"cuda_graph=(?!none)(\w+/)?full_iteration", "step"),
     ("host_graphs", _SETTINGS, r"cuda_graph=transformer_engine/|cuda[ -]?graph", "parts", "none"),
     ("host_graphs", _SETTINGS, r"\bcuda_graphs?\b|\bgraphs\b", "", "none"),
-    # weeks of a real run, beside other jobs, and what is told of one as a whole
+    # production: weeks of a real run, next to other jobs, or figures for a whole run
     ("operation", "notes source", _PRODUCTION, "production"),
     ("zero", "zero_stage", r"zero[- ]?0", "0"),
     ("zero", "zero_stage", r"zero[- ]?1", "1"),
@@ -156,11 +156,11 @@ RUN = tuple(starmap(Rule, (
     ("bubble_share", "schedule notes", r"zb-?1p|zb-?h1|\bzbb?\b|zero[ -]bubble", "0.3333333333333333"),
     ("bubble_share", "schedule notes", r"v-half|v-min", "0.6666666666666666"),
     ("interleaved", "schedule notes", r"1f1b-i\b|interleav", "yes", "no"),
-    ("flops_attention", "notes", _HARDWARE, "full yes"),  # attention, and whether recomputation
+    ("flops_attention", "notes", _HARDWARE, "full yes"),  # attention, and whether recomputation is counted
     ("flops_attention", "notes", r"non-causal|full (\(non-causal\) )?attention", "full"),
     ("flops_attention", "notes", r"causal", "causal", "full"),
     ("flops_attention", "notes", r"\b6 ?n ?d\b|\b6 ?n\b|\b6p\b|without attention|excluding attention", "none"),
-    # of sources: found by recomputing the printed values, or stated by them
+    # conventions of sources: stated by them, or found by recomputing the printed values
     ("flops_attention", "source", r"narayanan|megatron-lm readme|vtrain|sc21|internevo|internlm", "full yes"),
     ("flops_attention", "source", _FULL, "full"),
     ("flops_attention", "source", r"megatron-bridge|modelzoo|grok|llama4|megatron-core moe", "causal"),
@@ -178,7 +178,7 @@ SERVICE = tuple(starmap(Rule, (
     ("stack", "source", r"neuron", "neuron-serving"),
     ("stack", "source", r"\bpope\b|pax|\bjax\b|tpu", "jax-serving-tpu"),
     ("attention_data_parallel", "notes", r"attention data parallel|attention[- _]dp\b|\badp\b", "yes", "no"),
-    # Checkpoints hold experts in 4 bit and all else in 16 (model card of openai/gpt-oss-120b, recalled).
+    # Checkpoints store experts in 4 bit and everything else in 16 (model card of openai/gpt-oss-120b, recalled).
     ("kept_16_bit", "model_name", r"gpt-?oss", "attention"),
 )))  # fmt: skip
 """Rules for services."""
@@ -188,4 +188,5 @@ REQUESTS = {
     (2048, 128): 3000, (2048, 2048): 1500, (5000, 500): 1500, (20000, 2000): 1000, (1024, 1024): 3000, (8192, 1024): 1500,
     (1024, 8192): 1500, (32768, 1024): 1000, (1024, 32768): 1000,
 }  # fmt: skip
-"""Requests of a run of TensorRT-LLM's perf-overview by input and output tokens: its section on reproducing results."""
+"""Number of requests in a run of TensorRT-LLM's perf-overview, by input and output tokens, from its section on reproducing
+results."""

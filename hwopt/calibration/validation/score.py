@@ -1,4 +1,4 @@
-"""Errors per cell: rows of one source, model and accelerator count together, and only their latest release."""
+"""Errors per cell: a cell is all rows of one source, model and accelerator; only the latest software release counts."""
 
 import math
 from collections import Counter, defaultdict
@@ -18,17 +18,17 @@ Cell = tuple[str, str, str]
 
 @dataclass
 class Scored:
-    """One row with its prediction, in the unit that was measured."""
+    """One row with its prediction, in the measured unit."""
 
     row: Any  # a `MeasuredRun` or a `MeasuredService`
-    accelerator: str  # catalogue slug
+    accelerator: str  # catalog slug
     stack: str
     prediction: Prediction
     assumed: tuple[str, ...]
-    interval: tuple[float, float] | None = None  # low and high, in the unit that was measured
-    case: MeasuredCase | None = None  # the model's inputs, where a fit is to follow
-    baseline: float = math.nan  # of one utilisation per accelerator; memory has none
-    left_out: str = ""  # why the row does not count in its cell although it is scored
+    interval: tuple[float, float] | None = None  # low and high, in the measured unit
+    case: MeasuredCase | None = None  # model inputs, if needed for a fit
+    baseline: float = math.nan  # constant-MFU baseline; none for memory
+    left_out: str = ""  # why a scored row does not count in its cell
 
     @property
     def metric(self) -> MeasuredMetric:
@@ -45,7 +45,7 @@ class Scored:
 
     @property
     def time_ratio(self) -> float:
-        """Predicted over measured step time, whatever was measured."""
+        """Predicted over measured step time, for any measured metric."""
         ratio = self.predicted / self.row.measured_value
         return 1.0 / ratio if self.metric.rate else ratio
 
@@ -61,10 +61,10 @@ def _configuration(scored: Scored) -> tuple:
 
 
 def mark_repeats(rows: Sequence[Scored]) -> None:
-    """Leaves out of the cells what tells of the same run twice.
+    """Exclude repeated rows of the same run, and regressions, from the cells.
 
-    Of a configuration printed for several software releases only the latest counts; of a run printed as a time and as
-    FLOP/s or MFU only the time.
+    Of a configuration printed for several software releases, only the latest counts. Of a run printed both as a time and as
+    FLOP/s or MFU, only the time counts.
     """
     groups: dict[tuple, list[Scored]] = defaultdict(list)
     for scored in rows:
@@ -83,7 +83,7 @@ def mark_repeats(rows: Sequence[Scored]) -> None:
 
 
 def release_spread(rows: Sequence[Scored]) -> dict[str, float | int | None]:
-    """How far releases of the same configuration differ, max over min less one: the band that no model can beat."""
+    """Return the spread between releases of the same configuration, max / min - 1: a lower bound on the error of any model."""
     groups: dict[tuple, dict[tuple, float]] = defaultdict(dict)
     for scored in rows:
         if (row := scored.row).release is not None:
@@ -94,9 +94,9 @@ def release_spread(rows: Sequence[Scored]) -> dict[str, float | int | None]:
 
 
 def fit_baseline(rows: Sequence[Scored]) -> dict[str, float]:
-    """One utilisation of the peak per accelerator, the median over its cells, and each row's value by it.
+    """Fit the constant-MFU baseline: one utilization per accelerator, the median over its cells; set each row's baseline.
 
-    **Returns:** accelerator -> utilisation.
+    **Returns:** accelerator -> utilization.
     """
     by_cell: dict[Cell, list[float]] = defaultdict(list)
     timed = [scored for scored in rows if not scored.metric.memory]
@@ -114,7 +114,7 @@ def fit_baseline(rows: Sequence[Scored]) -> dict[str, float]:
 
 
 def cells_of(rows: Sequence[Scored]) -> dict[Cell, list[int]]:
-    """Cell -> indices of the rows that count in it."""
+    """Return cell -> indices of the rows that count in it."""
     cells: dict[Cell, list[int]] = defaultdict(list)
     for i, scored in enumerate(rows):
         if not scored.left_out:
@@ -123,21 +123,24 @@ def cells_of(rows: Sequence[Scored]) -> dict[Cell, list[int]]:
 
 
 class CellErrors(NamedTuple):
-    """Errors of some cells: of the rows of each cell, then over cells; None where there are none."""
+    """Errors averaged over the rows of each cell, then over cells; None without cells."""
 
     cells: int = 0
-    median_abs_error: float | None = None  # over cells of the mean absolute error
+    median_abs_error: float | None = None  # median over cells of the mean absolute error
     mean_abs_error: float | None = None
     max_abs_error: float | None = None
-    mean_error: float | None = None  # mean over cells of the mean error of what was measured
-    time_bias: float | None = None  # mean over cells of predicted over measured time, less one; + is too slow
+    mean_error: float | None = None  # mean over cells of the mean signed error
+    time_bias: float | None = None  # mean over cells of predicted / measured time - 1; positive: predicted too slow
     rows: int = 0
 
 
 def cell_errors(cells: Iterable[Sequence[int]], errors: np.ndarray, log_time_ratio: np.ndarray) -> CellErrors:
-    """Errors over cells, each the rows at some indices; a row without an error (NaN) does not count, nor an empty cell.
+    """Return errors over cells, given as row indices; rows without an error (NaN) and empty cells do not count.
 
-    **Arguments:** `errors` (predicted - measured) / measured, and logarithms of predicted over measured time, by row.
+    **Arguments:**
+
+    - `errors`: (predicted - measured) / measured, by row.
+    - `log_time_ratio`: log of predicted over measured time, by row.
     """
     known = [[i for i in members if np.isfinite(errors[i])] for members in cells]
     known = [members for members in known if members]
@@ -157,7 +160,7 @@ def _over_cells(cells: Sequence[list[int]], errors: np.ndarray, log_time: np.nda
 
 
 def _operation(scored: Scored) -> str:
-    """How a training run was run, a benchmark where its row does not say; a service has none."""
+    """Return the operation of a training run (benchmark by default); empty for a service."""
     return (scored.row.operation or "benchmark") if hasattr(scored.row, "operation") else ""
 
 
@@ -167,11 +170,14 @@ GROUPS: dict[str, Callable[[Scored], str]] = {
     "phase": lambda scored: getattr(scored.row, "phase", ""),
     "operation": _operation,
 }
-"""By what errors are told apart besides sources -> the group of a row; none where that is empty."""
+"""Groups by which errors are reported in addition to sources -> group of a row; empty: no group."""
 
 
 def by_group(rows: Sequence[Scored], of: Callable[[Scored], str]) -> dict[str, tuple[CellErrors, float | None]]:
-    """Errors over cells of each group of the rows that count, of a cell its rows in the group; and the share inside intervals."""
+    """Return the errors over cells of each group of counting rows, and the interval coverage.
+
+    A cell of a group consists only of the cell's rows in the group.
+    """
     groups: dict[str, list[Scored]] = defaultdict(list)
     for scored in rows:
         if not scored.left_out and of(scored):
@@ -187,16 +193,16 @@ def by_group(rows: Sequence[Scored], of: Callable[[Scored], str]) -> dict[str, t
 
 
 def _coverage(rows: Sequence[Scored]) -> float | None:
-    """Share of counting rows whose measured value lies inside its interval."""
+    """Return the share of counting rows whose measured value lies inside its interval."""
     counting = [(each.interval, each.row.measured_value) for each in rows if each.interval and not each.left_out]
     return float(np.mean([low <= measured <= high for (low, high), measured in counting])) if counting else None
 
 
 def summary(rows: Sequence[Scored], skipped: Sequence[SkipReason], total: int) -> dict:
-    """What `validate` prints above its rows; errors are means per cell, then taken over cells.
+    """Summarize a validation, as printed above the rows by `validate`; errors are means per cell, then over cells.
 
-    `time_bias` is the mean over cells of predicted over measured step time less one (in the logarithm), so that times and
-    rates lean the same way; `mean_error` is of the quantity as measured.
+    `time_bias` is the mean over cells of predicted / measured step time - 1 (in log units), so that times and rates have the
+    same sign. `mean_error` refers to the measured quantity.
     """
     mark_repeats(rows)
     constants = fit_baseline(rows)
