@@ -1,4 +1,4 @@
-"""Published and own measured runs against the model: `validate` and its screen."""
+"""Validation of the model against published and user measurements: `validate` and its text output."""
 
 from hwopt.calibration.validation.screen import screen as screen
 from hwopt.calibration.validation.skip import SkipReason as SkipReason

@@ -1,8 +1,8 @@
-"""A prediction over alternatives: the median of their values, weighed by what people do, what fits and what is fast.
+"""Imputation of unstated settings: the weighted median of predictions over alternative settings of a run.
 
-`w = P(circumstances) P(plan | circumstances)`, with `P(plan | circumstances)` in proportion to `usual exp(-over / s) t^(-1 / T)`:
-`over` is the logarithm of memory over capacity where it is above zero, `t` the step time. Whoever trains tunes the plan until it
-fits and is fast, but not the software and the number format, which the row's circumstances bring along.
+`w = P(circumstances) P(plan | circumstances)`, with `P(plan | circumstances)` proportional to `usual exp(-over / s) t^(-1 /
+T)`. `over` is log(memory / capacity) if positive, else 0; `t` is the step time; `s` and `T` are `TOLERANCE` and `TEMPERATURE`.
+Practitioners tune the plan until it fits and is fast. They do not tune the circumstances (software and number format).
 """
 
 from collections.abc import Sequence
@@ -12,49 +12,49 @@ import numpy as np
 from scipy.special import ndtr
 
 TEMPERATURE = 0.1
-"""How much slower, in the logarithm, a plan is that is chosen 1/e as often as the fastest.
+"""Slowdown relative to the fastest plan, in log units, at which a plan is chosen 1/e as often.
 
-Of 0.05 to 0.5, that at which micro-batches and chunks that open sources state are likeliest when hidden (160 and 75 cells of
-the shipped tables, November 2026; flat from 0.05 to 0.2).
+Of 0.05 to 0.5, this value maximizes the likelihood of the true micro-batches and chunks when they are hidden (160 and 75 cells
+of development-set sources in the shipped tables, November 2026; flat from 0.05 to 0.2).
 """
 
 TOLERANCE = 0.05
-"""By how much, in the logarithm, memory exceeds the chip's where a plan is 1/e as likely: found likewise, flat from 0.02 to
-0.1; the model's memory errs as much."""
+"""Excess of memory over capacity, in log units, at which a plan is 1/e as likely. Found in the same way, flat from 0.02 to 0.1;
+the model's memory has errors of this size."""
 
 ERROR = 0.08
-"""Deviation, in the logarithm, of what is measured from what is predicted of a run without open fields: the error of a cell,
-as fits take it."""
+"""Standard deviation of measured from predicted values, in log units, for a run without unstated settings: the error of a cell
+as in the fits."""
 
 _HALVINGS = 40
 
 _NEAR = 0.05
-"""Distance from the median, in the logarithm, that makes an alternative stand for the row 1/e as well."""
+"""Distance from the median, in log units, that makes an alternative 1/e as suitable to represent the row."""
 
 
 class WeightedAlternative(NamedTuple):
-    """An alternative as it is weighed."""
+    """An alternative with the quantities that determine its weight."""
 
     circumstances: object
-    likely: float  # of the circumstances
-    usual: float  # of the plan in these
+    likely: float  # probability of the circumstances
+    usual: float  # prior weight of the plan in these circumstances
     step_s: float
-    over: float  # logarithm of memory over capacity
+    over: float  # log(memory / capacity)
 
 
 class Imputation(NamedTuple):
-    """What stands for a row."""
+    """Imputed value of a row."""
 
     value: float  # weighted median
-    spread: float  # standard deviation about the median, in the logarithm
-    chosen: int  # alternative of much weight near the median
+    spread: float  # standard deviation about the median, in log units
+    chosen: int  # index of a representative alternative: large weight, near the median
 
 
 def weights(alternatives: Sequence[WeightedAlternative]) -> np.ndarray:
-    """Weights of alternatives; they sum to 1.
+    """Return the weights of alternatives, which sum to 1.
 
-    What does not fit has next to none. Where nothing fits, memory says little: the run was run, so that it is the model that
-    errs, by as much as the smallest plan exceeds the chip.
+    Plans that do not fit have almost no weight. If no plan fits, memory is given less influence: the run existed, so that the
+    model must be wrong, by as much as the smallest plan exceeds the capacity.
     """
     usual, step_s, over = (np.array([each[i] for each in alternatives]) for i in (2, 3, 4))
     misfit = np.maximum(over, 0.0) / TOLERANCE
@@ -72,10 +72,10 @@ def weights(alternatives: Sequence[WeightedAlternative]) -> np.ndarray:
 
 
 def impute(values: np.ndarray, weight: np.ndarray) -> Imputation:
-    """Median and spread of weighed values, all above zero.
+    """Return median and spread of weighted positive values.
 
-    Every value stands for what would be measured, normal in the logarithm with the deviation `ERROR`; so the median is that of
-    the likelier alternative, and moves between two smoothly as their weights change.
+    Every value is blurred to a normal distribution in log units with the deviation `ERROR`. The median is therefore near the
+    likelier alternative, and moves smoothly between two of them as their weights change.
     """
     logs = np.log(values)
     low, high = float(logs.min()), float(logs.max())

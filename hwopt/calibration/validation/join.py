@@ -1,4 +1,4 @@
-"""A row joined with the catalogue: workload, cluster and plan, and what had to be assumed."""
+"""Join of a measured row with the catalog: workload, cluster and plan, with a list of assumptions."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -21,27 +21,27 @@ from hwopt.plan import Plan
 from hwopt.trace.cache import TracedFunction, cached_trace
 
 CHUNK = 512
-"""Cases that one call of the model takes, so that what it works out on the way stays small."""
+"""Cases per call of the model, which limits the memory of intermediate results."""
 
 
 @dataclass(frozen=True)
 class MeasuredCase:
-    """One row, ready for the model."""
+    """One row as inputs of the model."""
 
-    row: Any  # a `MeasuredRun` or a `MeasuredService`, its degrees and batch complete
-    workload: Any  # what `estimate` takes for it
+    row: Any  # a `MeasuredRun` or a `MeasuredService` with complete degrees and batch
+    workload: Any  # workload as in `estimate`
     cluster: Cluster
     plan: Plan
     accelerator: str  # catalogue slug
-    architecture: str  # of the accelerator
+    architecture: str  # architecture of the accelerator
     stack: str
     assumed: tuple[str, ...]
-    full_if_too_big: bool = False  # recomputation not stated, and the stack's users turn it on when memory is short
-    alternatives: tuple["RunAlternative", ...] = ()  # what the row may stand for where it leaves something open
+    full_if_too_big: bool = False  # recomputation unstated; full recomputation if the plan does not fit otherwise
+    alternatives: tuple["RunAlternative", ...] = ()  # alternative completions of unstated settings
 
 
 class RunAlternative(NamedTuple):
-    """One of the runs that a row may stand for."""
+    """One of the complete runs that are consistent with a row."""
 
     case: MeasuredCase
     opening: CompletedRow
@@ -49,36 +49,36 @@ class RunAlternative(NamedTuple):
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the model says about one case."""
+    """Prediction of the model for one case."""
 
-    value: float  # in the row's unit
+    value: float  # in the unit of the row
     step_s: float
-    mfu: float  # of the peak of the row's formats
+    mfu: float  # relative to the peak of the row's formats
     memory_bytes: float
     memory_capacity_bytes: float
-    recompute_full: float = 0.0  # share of layers
-    spread: float = 0.0  # standard deviation, in the logarithm, over what the row leaves open
-    alternative: int = 0  # of the case's, that stands for the row
+    recompute_full: float = 0.0  # share of layers with full recomputation
+    spread: float = 0.0  # standard deviation over unstated settings, in log units
+    alternative: int = 0  # index of the case's alternative that represents the row
 
 
 @dataclass(frozen=True)
 class WorkKind:
-    """What training runs and services do differently."""
+    """Operations that differ between training runs and services."""
 
-    unsupported: Callable[[Any], str]  # what was measured, where that cannot be scored; else ""
-    completed: Callable[[Any, list[str]], Any]  # the row with degrees and batch filled in, and what was assumed
-    usual_stack: Callable[[Any, str, str], str]  # of a row on an accelerator of an architecture
+    unsupported: Callable[[Any], str]  # metric or phase that cannot be scored, else ""
+    completed: Callable[[Any, list[str]], Any]  # fills in degrees and batch, appends to the list of assumptions
+    usual_stack: Callable[[Any, str, str], str]  # default stack for a row, accelerator and architecture
     inputs: Callable[[Any, Any, str, str, str, list[str]], tuple]  # workload, machine, plan, `full_if_too_big`
     predict: Callable[[Sequence[MeasuredCase]], list[Prediction]]
-    openings: Callable[[Any, MeasuredCase], list[CompletedRow]]  # of a row, with the case that habits alone make of it
+    openings: Callable[[Any, MeasuredCase], list[CompletedRow]]  # alternatives to a row and its default case
 
 
 def join(row: MeasuredRow, kind: WorkKind, constants: Constants) -> MeasuredCase:
-    """The inputs of `estimate` for one row.
+    """Join one row with the catalog, as inputs of `estimate`.
 
-    **Arguments:** `row`; its `kind`; `constants` of machines.
+    **Arguments:** `row`; `kind`: operations for its type; `constants` of machines.
 
-    **Raises:** `Skip` with one of the closed list of reasons.
+    **Raises:** `Skip` with one of the reasons in `SkipReason`.
     """
     if row.repeats:
         raise Skip(SkipReason.REPEATED, f"line {row.repeats}")
@@ -101,7 +101,7 @@ def join(row: MeasuredRow, kind: WorkKind, constants: Constants) -> MeasuredCase
     for opening in kind.openings(row, case):
         try:
             each = _case(opening.row, shape, accelerator, kind, constants, [])
-        except Skip:  # chunks, say, that this software makes no stages of
+        except Skip:  # for example chunks that this software cannot split into stages
             continue
         each = replace(each, assumed=case.assumed, full_if_too_big=opening.least_recomputed or each.full_if_too_big)
         alternatives.append(RunAlternative(each, opening))
@@ -111,7 +111,7 @@ def join(row: MeasuredRow, kind: WorkKind, constants: Constants) -> MeasuredCase
 def _case(
     row: MeasuredRow, shape: Any, accelerator: str, kind: WorkKind, constants: Constants, assumed: list[str]
 ) -> MeasuredCase:
-    """A row as habits fill it; names of what they fill are added to `assumed`."""
+    """Return a row completed by stack defaults; names of the defaulted fields are added to `assumed`."""
     family = architecture(catalog.record("chips", accelerator))
     row = kind.completed(row, assumed)
     assumed += [*row.assumed, *(["stack"] if row.stack is None else [])]
@@ -124,7 +124,7 @@ def _case(
 
 
 def require(row: MeasuredRow, *names: str) -> None:
-    """Refuses a row that leaves one of some columns blank.
+    """Reject a row that leaves any of the given columns blank.
 
     **Raises:** `Skip`.
     """
@@ -134,15 +134,15 @@ def require(row: MeasuredRow, *names: str) -> None:
 
 
 def stacked(trees: Sequence) -> Any:
-    """Pytrees of the same structure as one with a leading axis."""
+    """Stack pytrees of the same structure along a new leading axis."""
     columns = zip(*map(jax.tree.leaves, trees), strict=True)
     return jax.tree.unflatten(jax.tree.structure(trees[0]), [np.array(column, np.float64) for column in columns])
 
 
 def evaluate(model: Callable[..., Any], inputs: Sequence[tuple]) -> list[dict[str, float]]:
-    """A model's values for each of many inputs of one form, in NumPy and float64, compiled by nobody."""
+    """Evaluate a model for many inputs of one structure, in NumPy and float64, without compilation."""
     forms = [_form(each) for each in inputs]
-    if len(set(forms)) > 1:  # tables of operators are of as many forms as they have rows
+    if len(set(forms)) > 1:  # operator tables have different structures, depending on their number of rows
         answers: list[dict[str, float]] = [{} for _ in inputs]
         for form in dict.fromkeys(forms):
             own = [i for i, each in enumerate(forms) if each == form]
@@ -161,7 +161,7 @@ def evaluate(model: Callable[..., Any], inputs: Sequence[tuple]) -> list[dict[st
 
 
 def _form(inputs: tuple) -> tuple:
-    """Structure and shapes of inputs."""
+    """Return the structure and the shapes of inputs."""
     leaves, structure = jax.tree.flatten(inputs)
     return structure, tuple(np.shape(leaf) for leaf in leaves)
 

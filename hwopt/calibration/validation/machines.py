@@ -1,4 +1,4 @@
-"""Machines of measured rows: chips, links and software with a row's settings, under the constants of a mode."""
+"""Machines of measured rows: chips, links and software with a row's settings and a given set of constants."""
 
 from collections import namedtuple
 from collections.abc import Callable
@@ -17,17 +17,17 @@ from hwopt.stack import Stack
 from hwopt.units import to_si
 
 _GRAPHED_LAYER_S = 5e-5
-"""Host time of a layer inside a graph of the whole step (estimate, 10 to 100 us)."""
+"""Host time per layer if a graph covers the whole step (estimate, 10 to 100 us)."""
 
 _PARTLY_GRAPHED = 0.5
-"""Host time of a layer whose attention, router or MLP is a graph over one launched kernel by kernel (estimate)."""
+"""Relative host time of a layer with attention, router or MLP as a graph, compared with single kernel launches (estimate)."""
 
 _NARROW_SCALE_CASTS = 2.5
-"""Passes of casts with one scale a row or block over those with one scale a tensor: both orientations are quantised apart
+"""Cast passes with one scale per row or block, relative to one scale per tensor: both orientations are quantized separately
 (estimate, 1.5 to 4; torchtitan's own tables print 1.4 to 1.5 times the step)."""
 
 _MACHINES = 4096
-"""Machines that are remembered: rows of a table share theirs."""
+"""Number of cached machines; rows of a table often share one."""
 
 
 Settings = namedtuple(
@@ -36,23 +36,23 @@ Settings = namedtuple(
     "logit_bytes gathered_inputs gradient_bytes number_format scaling",
     defaults=(None,) * 13,
 )
-"""Columns of a row whose software is not as its stack has it."""
+"""Columns of a row that override the defaults of its software stack."""
 
 
 class MeasuredMachine(NamedTuple):
-    """What rows of one machine share; the number of chips apart."""
+    """Properties shared by rows on the same machine, except the number of chips."""
 
     accelerator: str  # catalogue slug
-    architecture: str  # of the accelerator
-    domain: float | None  # chips of a scale-up domain; None: the accelerator's
-    scale_out_gbit_per_s: float | None  # of a chip; None: the accelerator's
+    architecture: str  # architecture of the accelerator
+    domain: float | None  # chips per scale-up domain; None: the accelerator's default
+    scale_out_gbit_per_s: float | None  # per chip; None: the accelerator's default
     stack: str
     settings: Settings = Settings()
     operation: str = catalog.BENCHMARK
 
 
 def software(stack: Stack, row: Settings | MeasuredRun) -> Stack:
-    """The stack with the settings that the row states: kernels, overlap, graphs, scales, what stays in memory."""
+    """Return a stack with the settings stated in a row: kernels, overlap, graphs, scaling, and tensors kept in memory."""
     stored = {"fused": 0.0, "unfused": 1.0, None: None}[row.attention_kernel]
     graphed = _GRAPHED_LAYER_S if row.host_graphs == "step" else None
     settings = {
@@ -64,7 +64,7 @@ def software(stack: Stack, row: Settings | MeasuredRun) -> Stack:
         "product_kept": 0.0 if row.recompute_activation else None,
         "logit_bytes": row.logit_bytes,
         "gathered_inputs_kept": row.gathered_inputs,
-        # Megatron and DeepSpeed reduce gradients in the weights' format; only bf16 makes them add up in 32 bit.
+        # Megatron and DeepSpeed reduce gradients in the weights' format; they accumulate in 32 bit only for bf16.
         "gradient_bytes": 2.0 if row.number_format == "fp16" else row.gradient_bytes,
     }  # fmt: skip
     if settings["gradient_bytes"] is not None:
@@ -85,13 +85,13 @@ def _parts(accelerator: str, domain: float | None, links: float | None, stack: s
 
 
 Constants = Callable[[MeasuredMachine, str], Cluster]
-"""Eight chips of a machine, with constants that a source of runs had no part in."""
+"""Function that returns eight chips of a machine with constants fitted without a given source of runs."""
 
 
 def constants(calibration: Calibration | None) -> Constants:
-    """Machines with the constants of a mode, each made once.
+    """Return a cached constructor of machines with the constants of a calibration.
 
-    **Arguments:** `calibration` as `catalog.calibration` returns it.
+    **Arguments:** `calibration`: as returned by `catalog.calibration`.
     """
     left_out = calibration.left_out if calibration is not None else {}
 

@@ -1,8 +1,8 @@
-"""What a training row leaves open, and what people run there: alternatives of each open field with their weights.
+"""Unstated settings of a training row: alternatives for each field, with prior weights from common practice.
 
-Weights are those before anything is predicted. Cells are those (source, model, accelerator) of the shipped tables, November 2026,
-that state the field and are not locked (`hwopt.calibration.holdout`), each shared among its rows; weights without cells are
-assumptions. What fits and how fast it is comes in later (`hwopt.calibration.validation.imputation`).
+Priors come from the cells (source, model, accelerator) of the shipped tables that state the field, November 2026. Sources in
+the test set (`hwopt.calibration.holdout`) are excluded, and each cell's weight is divided among its rows. Priors without stated
+cells are assumptions. Memory fit and speed enter later (`hwopt.calibration.validation.imputation`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,32 +15,32 @@ from hwopt.calibration.measured.stacks import habits, likely_stacks, typical_yea
 from hwopt.workload.transformer import Transformer
 
 MOST = 48
-"""Alternatives of a row, at most: the likeliest."""
+"""Maximum number of alternatives of a row; the likeliest are kept."""
 
 _LEAST = 2e-3
-"""Share of the likeliest alternative's weight below which one is left out."""
+"""Weight relative to the likeliest alternative below which an alternative is dropped."""
 
 _SPARE = 4
-"""Alternatives of a plan that are kept, over those wanted, while fields are still added: chunks rule some of them out."""
+"""Factor on the number of plan alternatives kept while fields are still added: some are ruled out by their chunks later."""
 
 _GUESSED = 0.7
-"""Weight of a stack that words of notes or of the sharding suggest (assumption, 0.5 to 0.9)."""
+"""Weight of a stack suggested by the text of notes or sharding (assumption, 0.5 to 0.9)."""
 
 _GUESSED_FORMAT = 0.8
-"""Weight of a format that the source suggests, over 16 bit (assumption, 0.6 to 0.95)."""
+"""Weight of a format suggested by the source, against 16 bit (assumption, 0.6 to 0.95)."""
 
 _EIGHT_BIT_YEAR = 2023
-"""Since when runs multiply in 8 bit (Transformer Engine, November 2022; MLPerf Training 3.0)."""
+"""First year of runs with 8-bit products (Transformer Engine, November 2022; MLPerf Training 3.0)."""
 
 _EIGHT_BIT = {"NVIDIA": 0.5, "JAX": 0.3, "PyTorch": 0.2, catalog.OTHERS: 0.2}
-"""Share of runs with 8-bit products by family of software, on chips that have units for them.
+"""Share of runs with 8-bit products by software family, on chips with 8-bit units.
 
-Of cells that state a format, 69 of NVIDIA's 104 have 8 bit or less, 7 of 17 of PyTorch's, 2.5 of 6 of JAX's on GPU, 6.5 of 20 of
-others'. But tables that state formats are often made to show them: less is assumed (0.1 to 0.7).
+Cells that state a format and have 8 bit or less: 69 of 104 for NVIDIA, 7 of 17 for PyTorch, 2.5 of 6 for JAX on GPU, 6.5 of 20
+for others. Tables that state formats are often made to show them, so that less is assumed (0.1 to 0.7).
 """
 
 _INTEGER_SHARE = 0.1
-"""Share of runs with 8-bit integers, on TPUs whose 8-bit units are these: 2 of 17 cells."""
+"""Share of runs with 8-bit integers on TPUs with integer units: 2 of 17 cells."""
 
 _STAGES: Mapping[int, Mapping[int, float]] = {
     0: {0: 0.9, 1: 0.1},
@@ -48,79 +48,86 @@ _STAGES: Mapping[int, Mapping[int, float]] = {
     2: {2: 0.8, 1: 0.1, 3: 0.1},
     3: {3: 0.95, 2: 0.03, 1: 0.02},
 }
-"""ZeRO stage that a stack uses by habit -> stages of its runs.
+"""Default ZeRO stage of a stack -> stages of its runs, with weights.
 
-Of NVIDIA's 106 cells 103 have stage 1, of PyTorch's and JAX's 62 cells 61 have 3, of Megatron-LM of 2021, Megatron-DeepSpeed apart,
-10 of 10 have 0; stage 2 is an assumption. Stacks of one maker's chips are less settled (Gaudi's 14: 3 have 3, 6 have 2, 4 have 1).
+103 of NVIDIA's 106 cells have stage 1; 61 of 62 cells of PyTorch and JAX have stage 3. 10 of 10 of Megatron-LM of 2021, without
+Megatron-DeepSpeed, have stage 0. Stage 2 is an assumption. Stacks of a single vendor's chips vary more (of Gaudi's 14 cells, 3
+have stage 3, 6 stage 2, 4 stage 1).
 """
 
 _UNUSUAL_STAGE = 0.02
-"""Weight of a stack whose runs have never the stage that a row states (assumption, 0 to 0.05)."""
+"""Weight of a stack that never uses the ZeRO stage stated in a row (assumption, 0 to 0.05)."""
 
 _PIPELINED = {"PyTorch": 0.05, "JAX": 0.05}
-"""Weight of such stacks where a row states a pipeline: 0.6 of their 67 cells have one, 84 of 134 of NVIDIA's and of 2021's
-(assumption, 0.01 to 0.1: PyTorch's pipelines are young)."""
+"""Weight of these software families if a row states pipeline parallelism. 0.6 of their 67 cells use it, and 84 of 134 cells of
+NVIDIA and the stacks of 2021 (assumption, 0.01 to 0.1: PyTorch's pipelines are recent)."""
 
 _SEQUENCE_PARALLEL = 0.94
-"""Share of runs whose norms are split as their stack does by habit: 91 of 97 cells with a tensor group."""
+"""Share of runs that follow their stack's default for sequence parallelism: 91 of 97 cells with a tensor-parallel group."""
 
 _FOLDING_YEAR = 2025
-"""Since when the tensor group of a layer is left out of its experts (parallel folding: Megatron-Core 0.9, arXiv 2504.14960)."""
+"""First year of parallel folding: experts without the tensor-parallel split (Megatron-Core 0.9, arXiv 2504.14960)."""
 
 _EXPERT_TP = 0.8
-"""Share of runs whose experts are split by the tensor group as was usual in their year (assumption, 0.6 to 0.95)."""
+"""Share of runs that follow the usual tensor-parallel degree of experts in their year (assumption, 0.6 to 0.95)."""
 
 _RECOMPUTED: Mapping[str, Mapping[str, float]] = {
     "none": {"none": 0.7, "least": 0.22, "full": 0.06, "attention": 0.02},
     "memory": {"none": 0.2, "least": 0.3, "full": 0.45, "attention": 0.05},
     "full": {"none": 0.03, "least": 0.02, "full": 0.85, "attention": 0.1},
 }
-"""Habit of a stack -> what its runs recompute: nothing, the least that fits, all, or the attention core where scores are stored.
+"""Recomputation default of a stack -> recomputation of its runs, with weights. Options are none, the least that fits, full, and
+the attention core if scores are stored.
 
-Of NVIDIA's 56 cells 51 recompute nothing and 3 all; of 67 of stacks that do as memory asks 20 nothing, 37 all, 5 the core; of 24 of
-2021's 21 all, 3 the core. What recomputes some layers (6 cells) stands for the least.
+Of NVIDIA's 56 cells, 51 recompute nothing and 3 everything. Of 67 cells of stacks that recompute if memory is short, 20
+recompute nothing, 37 everything, 5 the attention core. Of 24 cells of the 2021 stacks, 21 recompute everything, 3 the attention
+core. Partial recomputation of layers (6 cells) counts as the least.
 """
 
 _SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-"""Micro-batches that are tried, sequences."""
+"""Candidate micro-batch sizes in sequences."""
 
 _SMALLER = {"NVIDIA": 2.0}
-"""Weight of a micro-batch b is b^-x, x = 0 in other software: what makes the true one likeliest, hidden where it is stated. Of
-NVIDIA's 91 cells 71 have 1, 10 have 2, 10 have 4."""
+"""Exponent x of the prior b^-x of a micro-batch b, 0 for other software. It maximizes the likelihood of the true micro-batch
+when hidden. Of NVIDIA's 91 cells 71 have 1, 10 have 2, 10 have 4."""
 
 _CHUNK_LAYERS: Mapping[float, float] = {1.0: 0.3, 2.0: 0.3, 3.0: 0.05, 4.0: 0.1, 5.0: 0.02, 6.0: 0.02, 8.0: 0.02}
-"""Layers of a chunk -> weight, where software interleaves; the whole stage has the rest. Of NVIDIA's 53 cells with a pipeline 14
-have chunks of one layer, 15 of two, 2 of three, 6 of four, 11 one chunk."""
+"""Layers per chunk -> weight, for interleaved schedules; the rest of the weight is one chunk per stage. Of NVIDIA's 53 cells
+with a pipeline, 14 have chunks of one layer, 15 of two, 2 of three, 6 of four, and 11 a single chunk."""
 
 _ELSEWHERE = 0.1
-"""Weight of interleaving in other software, over that in NVIDIA's: 2 of 25 cells of 2021's stacks."""
+"""Weight of interleaving in other software relative to NVIDIA's: 2 of 25 cells of the 2021 stacks."""
 
 
 class CompletedRow(NamedTuple):
-    """A row with nothing left open, and how likely it is by what people do."""
+    """A row with all settings filled in, and its prior probability."""
 
     row: MeasuredRun
-    circumstances: tuple[str, str]  # stack and number format: whoever tunes a run leaves these
-    likely: float  # of the circumstances
-    usual: float  # of the plan in these circumstances
-    least_recomputed: bool = False  # no layer more than memory asks for
+    circumstances: tuple[str, str]  # stack and number format, not tuned by practitioners
+    likely: float  # probability of the circumstances
+    usual: float  # prior weight of the plan in these circumstances
+    least_recomputed: bool = False  # recomputes only as many layers as memory requires
 
 
 _Cells = tuple[dict[str, Any], float]
-"""Columns that an alternative fills, and its weight."""
+"""Columns filled by an alternative, and its weight."""
 
 
 def completed_rows(
     row: MeasuredRun, chip: str, architecture: str, shape: Transformer, most: int = MOST
 ) -> list[CompletedRow]:
-    """What a row may stand for: every open field's alternatives with all others', the likeliest.
+    """Return the likeliest completions of a row: combinations of the alternatives of all unstated settings.
 
-    A field that is stated stays. Stack and format come with the chip: none that it cannot run.
+    Stated fields stay. Stacks and formats are restricted to those that run on the chip.
 
-    **Arguments:** `row` whose degrees are complete and whose open fields are blank; its `chip` and its `architecture`;
-    `shape` of the model; how many at `most`.
+    **Arguments:**
 
-    **Returns:** one where nothing is open.
+    - `row`: a row with complete degrees and blank unstated fields.
+    - `chip`, `architecture`: its chip and the chip's architecture.
+    - `shape`: shape of the model.
+    - `most`: maximum number of completions.
+
+    **Returns:** completed rows; one if all settings are stated.
     """
     weighed = [
         (likely * usual, CompletedRow(row, circumstances, likely, usual), cells)
@@ -142,7 +149,7 @@ def completed_rows(
 
 
 def _combined(fields: Iterable[list[_Cells]], most: int) -> list[_Cells]:
-    """Every open field's alternatives with all others', the likeliest of them first."""
+    """Combine the alternatives of all unstated fields, the likeliest combinations first."""
     combined: list[_Cells] = [({}, 1.0)]
     for options in fields:
         combined = [(cells | more, weight * share) for cells, weight in combined for more, share in options]
@@ -153,13 +160,13 @@ def _combined(fields: Iterable[list[_Cells]], most: int) -> list[_Cells]:
 
 
 def _interleaves_too_much(row: MeasuredRun) -> bool:
-    """Chunks take turns by as many micro-batches as there are stages."""
+    """Return whether a row has fewer micro-batches than pipeline stages, too few for an interleaved schedule."""
     assert row.dp and row.micro_batch and row.global_batch_sequences and row.pp
     return (row.vpp or 1) > 1 and row.global_batch_sequences / row.dp / row.micro_batch < row.pp
 
 
 def _circumstances(row: MeasuredRun, chip: str, architecture: str) -> dict[tuple[str, str], float]:
-    """Software and number formats of products, and how likely they are."""
+    """Return combinations of software and number format with their probabilities."""
     return {
         (stack, number_format): weight * share
         for stack, weight in _stacks(row, architecture).items()
@@ -168,7 +175,7 @@ def _circumstances(row: MeasuredRun, chip: str, architecture: str) -> dict[tuple
 
 
 def _stacks(row: MeasuredRun, architecture: str) -> dict[str, float]:
-    """Stacks, by what ran on the chip then and by what the row states of its plan."""
+    """Return the probability of each stack, from the chip, the year, and the stated parts of the plan."""
     guessed = row.stack if "stack" in row.assumed else None
     if row.stack and not guessed:
         return {row.stack: 1.0}
@@ -188,7 +195,7 @@ def _stacks(row: MeasuredRun, architecture: str) -> dict[str, float]:
 
 
 def _formats(row: MeasuredRun, stack: str, chip: str, architecture: str) -> dict[str, float]:
-    """Number formats of products that the chip has units for."""
+    """Return the probability of each number format that the chip has units for."""
     if row.number_format:
         guessed = "precision" in row.assumed and row.number_format != "bf16"
         weights = {row.number_format: _GUESSED_FORMAT, "bf16": 1.0 - _GUESSED_FORMAT}
@@ -197,14 +204,14 @@ def _formats(row: MeasuredRun, stack: str, chip: str, architecture: str) -> dict
     share = _EIGHT_BIT.get(catalog.software_family(stack), 0.0)
     name = next((name for name in ("fp8", "int8") if name in native), None)
     if name == "int8":
-        share = _INTEGER_SHARE if architecture == "tpu" else 0.0  # on GPUs of 8-bit integers nobody trains in them
+        share = _INTEGER_SHARE if architecture == "tpu" else 0.0  # integer formats of GPUs are not used for training
     if name is None or not share or date < _EIGHT_BIT_YEAR:
         return {"bf16": 1.0}
     return {"bf16": 1.0 - share, name: share}
 
 
 def _plans(row: MeasuredRun, stack: str, shape: Transformer) -> list[list[_Cells]]:
-    """Alternatives of each open field of the plan."""
+    """Return the alternatives of each unstated field of the plan."""
     return [
         _micro_batches(row, stack),
         _chunks(row, stack, float(shape.layers)),
@@ -221,14 +228,14 @@ def _shares(name: str, weights: Mapping[Any, float]) -> list[_Cells]:
 
 
 def _micro_batches(row: MeasuredRun, stack: str) -> list[_Cells]:
-    """Even parts of the replica's batch."""
+    """Return the divisors of a replica's batch as micro-batch sizes."""
     if row.micro_batch:
         return [({}, 1.0)]
     assert row.dp and row.global_batch_sequences
     each = row.global_batch_sequences / row.dp
     if each == int(each):
         sizes = {float(size) for size in (*_SIZES, each) if size <= max(_SIZES) and each % size == 0} or {each}
-    else:  # the batch is said in round numbers: any even part of it may stand for whole sequences
+    else:  # the batch is rounded: any equal division may stand for whole sequences
         parts = {each / 2**n for n in range(12)}
         sizes = {size for size in parts if 1.0 <= size <= max(_SIZES)} or {min(each, 1.0)}
     power = _SMALLER.get(catalog.software_family(stack), 0.0)
@@ -236,7 +243,7 @@ def _micro_batches(row: MeasuredRun, stack: str) -> list[_Cells]:
 
 
 def _chunks(row: MeasuredRun, stack: str, layers: float) -> list[_Cells]:
-    """Chunks of whole layers; the embedding and the head may stand for a layer each."""
+    """Return chunks of whole layers; embedding and head may count as one layer each."""
     if row.vpp or row.pp == 1:
         return [({}, 1.0)]
     assert row.pp
@@ -283,14 +290,12 @@ def _sequence_parallel(row: MeasuredRun, stack: str) -> list[_Cells]:
 
 
 def usual_expert_tp(row: MeasuredRun) -> int:
-    """Tensor parallel degree inside experts: the whole tensor group until parallel folding, one since, as far as the group has
-    room.
-    """
+    """Return the usual tensor-parallel degree inside experts: tp before parallel folding, 1 since, or if ranks are too few."""
     return row.tp or 1 if _room(row) and (row.year or _FOLDING_YEAR) < _FOLDING_YEAR else 1
 
 
 def _room(row: MeasuredRun) -> bool:
-    """Whether every expert can be split by the whole tensor group."""
+    """Return whether the whole tensor-parallel group can split every expert."""
     tp, ranks = row.tp or 1, (row.tp or 1) * (row.cp or 1) * (row.dp or 1)
     return ranks % ((row.ep or 1) * tp) == 0
 

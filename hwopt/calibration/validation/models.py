@@ -1,4 +1,4 @@
-"""From a row to a transformer's shape: the row's columns first, the catalogue for what they leave open."""
+"""Model shape of a measured row: from the row's columns, then from the catalog."""
 
 from functools import cache
 from typing import Any, NamedTuple
@@ -14,11 +14,11 @@ _FIELDS = tuple(Transformer.__dataclass_fields__)
 
 
 class _Family(NamedTuple):
-    """What models of a family have in common."""
+    """Common properties of a family of models."""
 
     mlp_matrices: float = 3.0  # 3: gated, 2: plain
     vocab: float = 32000.0
-    parallel_layers: float = 0.0  # 1: attention and MLP run beside each other
+    parallel_layers: float = 0.0  # 1: attention and MLP in parallel
     head_dim: float = 0.0  # 0: hidden / heads
 
 
@@ -29,7 +29,7 @@ _FAMILIES = {
     "palm": _Family(parallel_layers=1.0),
     "qwen3": _Family(head_dim=128.0),
 }
-"""Habits of the families that the column `model_family` names."""
+"""Defaults of the families named in column `model_family`."""
 
 
 _published = cache(catalog.transformer)
@@ -37,16 +37,21 @@ _table = cache(catalog.model_of)
 
 
 def shape(row: MeasuredRow, assumed: list[str]) -> Any:
-    """The model of a row: a transformer, or the table of operators that the catalogue's entry of its name is.
+    """Return the model of a row: a transformer, or the operator table of its catalog entry.
 
-    Look-up order: the row's own columns; the catalogue's entry for head sizes, gating, tying, expert and
-    latent-attention layout; the variant (head size, gated or plain MLP; gated with a tied head) whose closed-form
-    parameter count is nearest to the row's `params_B`; the family's habit. Depth is always the row's, so a proxy of 4
-    layers is one.
+    Sources, in order:
 
-    **Arguments:** `assumed`: names of the fields filled by assumption are added to it.
+    - the row's own columns;
+    - the catalog entry, for head sizes, gating, tied embeddings, and the layout of experts and latent attention;
+    - the variant (head size, gated or plain MLP, gated with tied embeddings) whose parameter count is nearest to the row's
+      `params_B`;
+    - the default of the model family.
 
-    **Raises:** `Skip` for hybrids and for shapes that nobody states.
+    Depth is always the row's, so that a proxy with 4 layers has 4 layers.
+
+    **Arguments:** `row`; `assumed`: names of fields filled by assumption are added.
+
+    **Raises:** `Skip` for hybrid models and for unknown shapes.
     """
     slug = row.workload or entry("workloads", row.model_name)
     held = None if slug is None else catalog.record("workloads", slug)
@@ -62,13 +67,13 @@ def shape(row: MeasuredRow, assumed: list[str]) -> Any:
 
 
 def _same(row: MeasuredRow, known: Transformer) -> bool:
-    """Whether the row's width agrees with the catalogue's entry: names such as GPT-22B stand for several shapes."""
+    """Return whether the row's width agrees with the catalog entry; names such as GPT-22B are used for several shapes."""
     pairs = ((row.hidden, known.hidden), (row.heads, known.heads), (row.moe_experts, known.experts))
     return all(not own or own == float(other) for own, other in pairs)
 
 
 def _overlaid(row: MeasuredRow, known: Transformer) -> Transformer:
-    """The catalogue's model with the row's depth and vocabulary; a slice keeps the ratio of dense layers, at least one."""
+    """Return the catalog's model with the row's depth and vocabulary; a slice keeps the ratio of dense layers, at least one."""
     depth, moe = float(known.layers), float(known.moe_layers)
     layers = float(row.layers or depth)
     dense = float(np.ceil((depth - moe) * layers / depth))
@@ -83,7 +88,7 @@ def _overlaid(row: MeasuredRow, known: Transformer) -> Transformer:
 
 
 def _inferred(row: MeasuredRow, assumed: list[str]) -> Transformer:
-    """A model from the row's columns alone; head size and gating by parameter count."""
+    """Infer a model from the row's columns alone; head size and gating follow from the parameter count."""
     layers, hidden, ffn, heads = (float(getattr(row, name)) for name in ("layers", "hidden", "ffn", "heads"))
     family = _FAMILIES[row.model_family or "llama"]
     assumed += [name for name in ("vocab", "kv_heads") if getattr(row, name) is None]
@@ -104,14 +109,14 @@ def _inferred(row: MeasuredRow, assumed: list[str]) -> Transformer:
     head_sizes = [native] if row.head_dim else [native, *(size for size in sorted(usual) if size != native)]
     both = (family.mlp_matrices, 5.0 - family.mlp_matrices)
     choices = [build(head, m) for head in head_sizes for m in both]
-    if family.mlp_matrices == 3.0:  # small models of gated families often share the table
+    if family.mlp_matrices == 3.0:  # small models of gated families often tie the embeddings
         choices.append(build(native, 3.0, tied=1.0))
     if not row.params_B or row.reduced_depth:
         assumed.append("mlp_matrices")
         return _transformer(**choices[0])
     off = [abs(np.log(_parameters(**choice) / (row.params_B * 1e9))) for choice in choices]
     best = int(np.argmin(off))
-    # The habit wins unless the count clearly says otherwise.
+    # The family's default is used unless the parameter count clearly contradicts it.
     return _transformer(**choices[best if off[best] < 0.08 and off[0] - off[best] > 0.04 else 0])
 
 

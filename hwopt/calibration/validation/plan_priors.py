@@ -1,4 +1,4 @@
-"""Plans that a row may have had which states none: degrees that divide its chips and its batch."""
+"""Candidate plans for a training row that states none: degrees that divide its chips and its batch."""
 
 import math
 from dataclasses import replace
@@ -7,25 +7,25 @@ from hwopt.calibration.measured.columns import MeasuredRun
 from hwopt.design.plan_lattice import Sizes, named, plan_points, plan_relations
 
 _TP, _PP, _CP = (1, 2, 4, 8), (1, 2, 4, 8, 16), (1, 2)
-"""Degrees that are tried (assumption: powers of two, tensor groups of at most a server)."""
+"""Candidate degrees (assumption: powers of two, tensor-parallel groups within one server)."""
 
 _LONG = 8192
-"""Tokens of a sequence from which on context parallelism is tried (assumption, 4,096 to 32,768)."""
+"""Sequence length in tokens from which context parallelism is considered (assumption, 4,096 to 32,768)."""
 
 _RARER = 0.5
-"""Weight of context parallelism over none, where it is tried (assumption, 0.1 to 1)."""
+"""Relative weight of context parallelism, where it is considered (assumption, 0.1 to 1)."""
 
 
 def states_no_plan(row: MeasuredRun) -> bool:
-    """Whether degrees are blank that chips and replicas leave open."""
+    """Return whether tp or pp is blank and does not follow from chips and replicas."""
     blank = any(name in row.columns and getattr(row, name) is None for name in ("tp", "pp"))
     return blank and row.num_gpus != 1 and row.dp != row.num_gpus
 
 
 def possible_plans(row: MeasuredRun) -> list[tuple[MeasuredRun, float]]:
-    """The row with the degrees of every plan that it may have had, and how usual each is; the least split first.
+    """Return a row completed by every candidate plan, with the plan's prior weight; plans with the least splitting first.
 
-    **Arguments:** `row` with chips, batch and sequence.
+    **Arguments:** `row` with chips, batch and sequence length.
     """
     assert row.num_gpus and row.global_batch_sequences and row.seq_len
     experts, chips, batch = row.moe_experts or 0, row.num_gpus, row.global_batch_sequences

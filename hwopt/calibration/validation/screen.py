@@ -1,8 +1,8 @@
-"""One screen of text for a validation."""
+"""Text output of a validation."""
 
 
 def screen(result: dict) -> str:
-    """What `hwopt validate` prints: the errors over cells, the baseline beside them, sources, and what was left out.
+    """Format the output of `hwopt validate`: errors over cells, the baseline, sources, and skipped rows.
 
     **Arguments:** `result` of `validate`.
     """
@@ -51,7 +51,7 @@ def screen(result: dict) -> str:
 
 
 def _operation_lines(groups: dict) -> list[str]:
-    """Benchmarks and production apart, where a file has production: what weeks of a run lose, no benchmark shows."""
+    """Format errors of benchmarks and production separately, if the file has production runs with their additional losses."""
     if "production" not in groups:
         return []
     keys = ("median_abs_error", "mean_abs_error", "max_abs_error")
@@ -62,18 +62,18 @@ def _operation_lines(groups: dict) -> list[str]:
 
 
 _EXAMPLES = 3
-"""Rows that are named of those skipped for one reason."""
+"""Number of skipped rows named for each reason."""
 
 
 def _skipped(reason: str, count: int, rows: list[dict]) -> str:
-    """A reason, how many rows it left out, and the first of them that say more."""
+    """Format a reason, the number of rows skipped for it, and the first rows with details."""
     said = [f"{row['id']}: {row['detail']}" for row in rows if row["reason"] == reason and row["detail"]]
     more = f", and {len(said) - _EXAMPLES} more" if len(said) > _EXAMPLES else ""
     return f"{count:6}  {reason}" + (f" ({'; '.join(said[:_EXAMPLES])}{more})" if said else "")
 
 
 def group_lines(summary: dict) -> list[str]:
-    """Errors over cells by software, chip and phase, and the share of measured values inside their intervals."""
+    """Format errors over cells by software, chip and phase, with the coverage of intervals."""
     head = f"{'':50}{'cells':>6}{'rows':>6}{'median':>8}{'mean':>8}{'bias':>8}{'inside':>8}"
     lines = ["", head]
     for what, groups in summary["by_group"].items():

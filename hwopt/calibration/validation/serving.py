@@ -1,6 +1,6 @@
-"""Services: workload, cluster and plan of a row, and its latency or throughput as the quantity that was measured."""
+"""Serving measurements: workload, cluster and plan of a row, and prediction of its measured latency or throughput."""
 
-# Rows that come this far have their blanks filled or were skipped; the checker cannot see that.
+# Blanks are filled or the row is skipped before this point; the type checker cannot know that.
 # pyright: reportOptionalOperand=false, reportOperatorIssue=false, reportArgumentType=false
 
 import math
@@ -29,10 +29,10 @@ from hwopt.workload.service import Service
 from hwopt.workload.transformer import Transformer
 
 MOST_SEQUENCES = 2048
-"""Sequences that an engine runs at once on a replica, at most (the default of TensorRT-LLM's `max_batch_size`)."""
+"""Maximum number of concurrent sequences per replica (the default of TensorRT-LLM's `max_batch_size`)."""
 
 MOST_TOKENS = 8192.0
-"""Tokens of a pass, at most, where a prompt is no longer (the default of TensorRT-LLM's `max_num_tokens`)."""
+"""Maximum number of tokens per forward pass, unless a prompt is longer (the default of TensorRT-LLM's `max_num_tokens`)."""
 
 
 def _unsupported(row: MeasuredService) -> str:
@@ -43,14 +43,14 @@ def _unsupported(row: MeasuredService) -> str:
 
 
 def completed(row: MeasuredService, assumed: list[str]) -> MeasuredService:
-    """The row with every degree and length filled. Attention that is data-parallel has no tensor group.
+    """Complete the degrees of a row; attention data parallelism implies tp = 1.
 
-    **Raises:** `Skip`.
+    **Raises:** `Skip` for missing required columns or an inconsistent plan.
     """
     require(row, "num_gpus", "input_tokens", "output_tokens", "batch")
     if row.num_gpus > 1 and not row.attention_data_parallel:
         require(row, "tp")
-    open_ = {"pp": row.pp is None, "largest_batch": row.largest}  # the largest by limits of the engine: `_batches`
+    open_ = {"pp": row.pp is None, "largest_batch": row.largest}  # chosen by the engine: `_batches`
     assumed += [name for name, is_open in open_.items() if is_open]
     row = replace(row, tp=1 if row.attention_data_parallel else row.tp or 1, pp=row.pp or 1, ep=row.ep or 1)
     if row.num_gpus % (split := row.tp * row.pp):
@@ -63,7 +63,7 @@ def _inputs(
 ) -> tuple[Service, MeasuredMachine, Plan, bool]:
     heads = float(shape.heads)
     if heads % row.tp and habits(stack).pads_heads:
-        # Heads of zeros are added, so that all chips have as many.
+        # Zero-filled heads are added, so that all chips have the same number.
         assumed.append("padded_heads")
         padded = leaf(math.ceil(heads / row.tp) * row.tp)
         shape = replace(shape, heads=padded, kv_heads=padded if float(shape.kv_heads) == heads else shape.kv_heads)
@@ -73,8 +73,8 @@ def _inputs(
 
 
 def _plan(row: MeasuredService, shape: Transformer) -> Plan:
-    """The plan of one sequence. Every chip of a stage holds its share of the experts: what expert parallelism leaves splits
-    each of them.
+    """Return the plan for one sequence. Experts are split by expert parallelism, and by tensor parallelism over the remaining
+    chips.
     """
     workload = replace(catalog.service("llama2-7b"), model=shape)
     experts = float(shape.experts) > 0.0
@@ -86,10 +86,10 @@ def _plan(row: MeasuredService, shape: Transformer) -> Plan:
 
 
 def _service(row: MeasuredService, shape: Transformer, accelerator: str, assumed: list[str]) -> Service:
-    """The service, with the number formats of products, stored weights and cache.
+    """Return the service with number formats of products, stored weights and cache.
 
-    8-bit integers, and formats that the chip has no units for, are weights alone: products run in 16 bit. Checkpoints of
-    4 bit leave the projections of latents in 16 (model card of nvidia/DeepSeek-R1-0528-NVFP4-v2, recalled).
+    8-bit integers, and formats without units on the chip, apply to stored weights only; products run in 16 bit. 4-bit
+    checkpoints leave the projections of latents in 16 bit (model card of nvidia/DeepSeek-R1-0528-NVFP4-v2, recalled).
     """
     native = catalog.record("chips", accelerator).words("native")
     weights = slot(row.weight_format or "bf16")
@@ -115,8 +115,10 @@ def _service(row: MeasuredService, shape: Transformer, accelerator: str, assumed
 
 
 def _shares_in_16_bit(shape: Transformer, kept: str) -> tuple[float, float]:
-    """Shares of a layer's products, and of its stored weights, that stay in 16 bit: `none`, those of `attention`, or those of
-    `latents`, whose output projection is as narrow as experts are.
+    """Return the shares of a layer's products and of its stored weights that stay in 16 bit.
+
+    **Arguments:** `shape`; `kept`: `none`, `attention`, or `latents` (without the output projection, which is as narrow as
+    experts).
     """
     if kept == "none":
         return 0.0, 0.0
@@ -154,7 +156,7 @@ def _pass(service: Service, cluster: Cluster, plan: Plan) -> dict[str, Array]:
 
 
 def _predict(cases: Sequence[MeasuredCase]) -> list[Prediction]:
-    """The model's answer for each case: a batch that is stated, or the best of those that an engine could choose."""
+    """Predict each case, at the stated batch or at the best batch that an engine could choose."""
     answers: dict[int, Prediction] = {}
     for batched, largest in ((_at_batch, False), (_at_best_batch, True)):
         own = [i for i, case in enumerate(cases) if case.row.largest is largest]
@@ -163,16 +165,16 @@ def _predict(cases: Sequence[MeasuredCase]) -> list[Prediction]:
 
 
 def _phase(case: MeasuredCase, prefills: float) -> tuple[Service, Cluster, Plan]:
-    """Prompts or answers of a static batch. A pipeline passes it in as many parts as it has stages, where it has that many."""
+    """Return the inputs of prefill or decode of a static batch; a pipeline splits it into one part per stage, if possible."""
     part = max(case.row.batch / float(case.plan.dp) / float(case.plan.pp), 1.0)
     service = replace(case.workload, prefills=leaf(prefills), decodes=leaf(1.0 - prefills))
     return service, case.cluster, replace(case.plan, micro_batch=leaf(part))
 
 
 def _at_batch(cases: Sequence[MeasuredCase]) -> list[Prediction]:
-    """Batches that start and end together: one pass of all prompts, which makes the first token, then a pass a token.
+    """Predict static batches: one prefill pass, which gives the first token, then one decode pass per token.
 
-    `T = T_prefill + (output - 1) T_decode`, decoding at the mean context.
+    `T = T_prefill + (output - 1) T_decode`, with decode at the mean context length.
     """
     passes = evaluate(_pass, [_phase(case, phase) for phase in (1.0, 0.0) for case in cases])
     results = []
@@ -197,12 +199,12 @@ def _at_batch(cases: Sequence[MeasuredCase]) -> list[Prediction]:
 
 
 def _requests(case: MeasuredCase) -> float:
-    """Requests of the run that was measured, a replica; unlimited where the source does not say."""
+    """Return the number of requests per replica in the measured run; infinite if it is not stated."""
     return case.row.requests / float(case.plan.dp) if case.row.requests else math.inf
 
 
 def _batches(case: MeasuredCase) -> list[float]:
-    """Batches to choose from: powers of two and 1.5 times these, and even parts of the requests."""
+    """Return candidate batches: powers of two, 1.5 times powers of two, and equal divisions of the requests."""
     row, requests = case.row, _requests(case)
     grid = {float(size) for n in range(12) for size in (2**n, 1.5 * 2**n) if size == round(size)}
     if math.isfinite(requests):
@@ -213,18 +215,18 @@ def _batches(case: MeasuredCase) -> list[float]:
 
 
 def _full_length(service: Service) -> float:
-    """Tokens kept of a sequence at its end over the mean of its life: engines reserve the whole length."""
+    """Return the final cache size of a sequence over its mean size during decode: engines reserve the full length."""
     kept = lambda tokens: float(cache.layer_mean(service.model, tokens))
     return kept(service.input_tokens + service.output_tokens) / kept(service.mean_context)
 
 
 def _whole_waves(requests: float, batch: float) -> float:
-    """Share of a batch that is filled, mean over the waves in which requests of one length come and go together."""
+    """Return the filled share of a batch, mean over waves in which requests of equal length start and end together."""
     return requests / batch / math.ceil(requests / batch - 1e-9) if math.isfinite(requests) else 1.0
 
 
 def _at_best_batch(cases: Sequence[MeasuredCase]) -> list[Prediction]:
-    """The highest rate of all batches that fit, whole lengths reserved."""
+    """Predict the highest rate over all batches that fit with full-length cache reservation."""
     choices = [(i, batch) for i, case in enumerate(cases) for batch in _batches(case)]
     chosen = lambda case, batch: (case.workload, case.cluster, replace(case.plan, micro_batch=leaf(batch)))
     inputs = [chosen(cases[i], batch) for i, batch in choices]
@@ -234,7 +236,7 @@ def _at_best_batch(cases: Sequence[MeasuredCase]) -> list[Prediction]:
         memory = each["memory"] + each["cache"] * (_full_length(case.workload) - 1.0)
         over = max(memory / each["capacity"] - 1.0, 0.0)
         rate = each["tokens_per_s_per_chip"] * _whole_waves(_requests(case), batch)
-        rank = -over if over else rate  # the least that is too much where nothing fits
+        rank = -over if over else rate  # if nothing fits, the batch with the smallest excess
         if i not in best or rank > best[i][0]:
             value = rate if case.row.measured_metric.endswith("per_gpu") else rate * case.row.num_gpus
             best[i] = rank, Prediction(value, each["step_s"], each["mfu"], memory, each["capacity"])

@@ -1,10 +1,10 @@
-"""Why a row is not scored: a short closed list."""
+"""Reasons for skipping a measured row: a closed list."""
 
 from enum import StrEnum
 
 
 class SkipReason(StrEnum):
-    """The only reasons for which `validate` leaves a row out; each is printed with its count."""
+    """All reasons for which `validate` skips a row; each is printed with its count."""
 
     NO_MEASUREMENT = "no measured value"
     UNSUPPORTED_METRIC = "unsupported metric"
@@ -18,7 +18,7 @@ class SkipReason(StrEnum):
 
 
 class Skip(Exception):
-    """A row that cannot be scored. Carries its `SkipReason` and what exactly is missing; never reaches the user as an error."""
+    """Exception for a row that cannot be scored, with its `SkipReason` and the missing detail; never shown as a user error."""
 
     def __init__(self, reason: SkipReason, detail: str = ""):
         super().__init__(detail)

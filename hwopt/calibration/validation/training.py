@@ -1,6 +1,6 @@
-"""Training runs: workload, cluster and plan of a row, and its step time as the quantity that was measured."""
+"""Training measurements: workload, cluster and plan of a row, and prediction of its measured quantity."""
 
-# Rows that come this far have their blanks filled or were skipped; the checker cannot see that.
+# Blanks are filled or the row is skipped before this point; the type checker cannot know that.
 # pyright: reportOptionalOperand=false, reportOperatorIssue=false, reportArgumentType=false, reportReturnType=false
 
 import math
@@ -46,11 +46,12 @@ def _unsupported(row: MeasuredRun) -> str:
 
 
 def completed(row: MeasuredRun, assumed: list[str]) -> MeasuredRun:
-    """The row with every degree and batch filled: a column that the file lacks was not used (degree 1), a blank cell is
-    answered where degrees, chips and batch leave one answer. A row that states no plan has the least split one that divides
-    its chips and batch, until all of these are weighed.
+    """Complete the degrees and the batch of a row.
 
-    **Raises:** `Skip`.
+    A degree whose column is missing in the file is 1. A blank cell is filled if degrees, chips and batch determine it. A row
+    without a plan first gets the plan with the least splitting; all candidate plans are weighted later.
+
+    **Raises:** `Skip` for missing required columns or an inconsistent plan.
     """
     require(row, "num_gpus", "seq_len", "global_batch_sequences")
     if states_no_plan(row):
@@ -87,7 +88,10 @@ def _inconsistent(what: str) -> Skip:
 
 
 def _usual_micro_batch(each: float, row: MeasuredRun, assumed: list[str]) -> float:
-    """One sequence in a pipeline; without one, the largest power of two within 8,192 tokens a chip of the tensor group."""
+    """Return the default micro-batch: one sequence with pipeline parallelism.
+
+    Without it, the largest power of two within 8,192 tokens per chip of the tensor-parallel group.
+    """
     assumed.append("micro_batch")
     size = 1.0
     while row.pp == 1 and each % (2.0 * size) == 0 and 2.0 * size * row.seq_len / row.cp <= 8192.0 * row.tp:
@@ -110,7 +114,7 @@ def _inputs(
     if metric.flops and row.flops_attention is None:
         assumed.append("flop_convention")
     if metric.memory:
-        to_si(1.0, row.unit or metric.unit)  # an unknown unit is refused here, with the row's line
+        to_si(1.0, row.unit or metric.unit)  # rejects an unknown unit here, where the row's line is known
     return workload, machine, plan, full_if_too_big
 
 
@@ -145,9 +149,9 @@ def _workload(row: MeasuredRun, shape: Any, assumed: list[str]) -> TrainingRun:
 
 
 def _plan(row: MeasuredRun, shape: Any, stack: str, assumed: list[str]) -> tuple[Plan, bool]:
-    """The plan, and whether recomputation is turned on where memory is short."""
+    """Return the plan, and whether full recomputation is used if memory is short."""
     habit, layers = habits(stack), int(shape.layers)
-    # Interleaved: as many chunks as there are layers; the embedding and the head stand for one each.
+    # Interleaved schedules: one layer per chunk; embedding and head count as one layer each.
     usual = max((layers + 2) // row.pp, 1) if row.interleaved else 1
     vpp = 1 if row.pp == 1 else row.vpp or usual
     assumed += ["vpp"] if row.pp > 1 and row.vpp is None else []
@@ -182,13 +186,13 @@ def _plan(row: MeasuredRun, shape: Any, stack: str, assumed: list[str]) -> tuple
         "weights_offloaded": 0.0, "optimizer_offloaded": 0.0, "local_steps": 1.0,
         "activations_offloaded": row.offloaded_activations or 0.0,
     }  # fmt: skip
-    # Who shards weights to save memory turns recomputation on before anything else.
+    # Users that shard weights to save memory have enabled recomputation before.
     may_be_full = row.recompute_layers is None and (habit.recompute == "memory" or zero >= 3)
     return Plan(**{key: leaf(value) for key, value in values.items()}), may_be_full
 
 
 def _expert_tp(row: MeasuredRun, shape: Any, assumed: list[str]) -> int:
-    """Tensor parallel degree inside experts."""
+    """Return the tensor-parallel degree inside experts."""
     if not float(shape.experts):
         return 1
     if row.expert_tp or row.tp == 1:
@@ -200,14 +204,14 @@ def _expert_tp(row: MeasuredRun, shape: Any, assumed: list[str]) -> int:
 # Predictions ---------------------------------------------------------------------------------------------------------
 
 _FROZEN_ALLOWANCE = math.log(2.0)
-"""By how much, in the logarithm, the model's memory may exceed a chip's where adapters train: it counts frozen weights and the
-inputs of their products in 16 bit, where 8 bit are enough for a forward pass."""
+"""Log ratio by which the model's memory may exceed the capacity for adapter training. The model counts frozen weights and the
+inputs of their products in 16 bit, but 8 bit are enough for a forward pass."""
 
 _FEWEST = 6
-"""Alternatives that each plan has of a row that states none."""
+"""Minimum number of alternatives per candidate plan, for a row without a plan."""
 
 Step = dict[str, float]
-"""What the model says about one step: time, MFU, memory, and its FLOPs over all chips by kind, the head included."""
+"""Results for one step: time, MFU, memory, and FLOPs over all chips by category, including the head."""
 
 
 def _step(workload: TrainingRun, cluster: Cluster, plan: Plan) -> dict[str, Array]:
@@ -216,7 +220,7 @@ def _step(workload: TrainingRun, cluster: Cluster, plan: Plan) -> dict[str, Arra
     if isinstance(shape, Operators):
         return _common(report, cluster, plan) | {
             "products": work.model_flops(shape, workload),
-            "attention_full": jnp.zeros_like(report.step_time_s),  # counted with the products, as far as tokens meet
+            "attention_full": jnp.zeros_like(report.step_time_s),  # included in `products`
             "repeated": work.repeated_flops(shape, workload, plan, cluster.stack),
         }
     matrix = work.matrix_parameters(shape)
@@ -226,32 +230,32 @@ def _step(workload: TrainingRun, cluster: Cluster, plan: Plan) -> dict[str, Arra
     partly = (1.0 - plan.recompute_full) * plan.recompute_attention * attention
     return _common(report, cluster, plan) | {
         "products": tokens * 2.0 * (2.0 + workload.trainable_fraction) * matrix,
-        "attention_full": tokens * 3.0 * attention,  # over the full score matrix
+        "attention_full": tokens * 3.0 * attention,  # for the full score matrix
         "repeated": tokens * (plan.recompute_full * (2.0 * layers + attention) + partly),
     }
 
 
 def _common(report: TrainingReport, cluster: Cluster, plan: Plan) -> dict[str, Array]:
-    """What is said of a step of any model."""
+    """Return the results of a step that are common to all models."""
     memory = cast(Footprint, report.memory)
     return {
         "step_s": report.step_time_s,
         "mfu": report.mfu,
         "memory_bytes": report.memory_per_chip_bytes,
         "memory_capacity_bytes": report.memory_capacity_bytes,
-        "memory_reserve_bytes": memory.reserve_bytes,  # of it: context, buffers, fragmentation
-        "context_bytes": cluster.stack.memory_reserve_bytes,  # of that: context and buffers
-        "last_stage_bytes": several(plan.pp) * memory.logits_bytes,  # what the last stage needs beyond the first
-        "peak_flops_per_s": cluster.chip.peak_flops_per_s[PRECISIONS.index("bf16")],  # of one chip
+        "memory_reserve_bytes": memory.reserve_bytes,  # part of memory_bytes: context, buffers, fragmentation
+        "context_bytes": cluster.stack.memory_reserve_bytes,  # part of the reserve: context and buffers
+        "last_stage_bytes": several(plan.pp) * memory.logits_bytes,  # additional memory of the last stage
+        "peak_flops_per_s": cluster.chip.peak_flops_per_s[PRECISIONS.index("bf16")],  # per chip
         "recompute_full": plan.recompute_full,
     }
 
 
 def steps(cases: Sequence[MeasuredCase]) -> list[Step]:
-    """The model's step of each case.
+    """Evaluate a step of each case.
 
-    Rows whose recomputation is not stated, on stacks whose users turn it on when memory is short, are estimated without,
-    and where they do not fit again with all of it and then with the share of it that just fits.
+    Some rows do not state recomputation, on stacks that use it if memory is short. They are evaluated without it first. If they
+    do not fit, they are evaluated with full recomputation, then with the smallest share that fits.
     """
     inputs = [(case.workload, case.cluster, case.plan) for case in cases]
     answers = evaluate(_step, inputs)
@@ -273,14 +277,15 @@ def _missing(step: Step) -> float:
 
 
 def share_that_fits(nothing: Step, everything: Step) -> float:
-    """Share of layers to recompute: memory falls linearly from `nothing` recomputed to `everything`."""
+    """Return the share of layers to recompute, with memory linear between `nothing` and `everything` recomputed."""
     saved = nothing["memory_bytes"] - everything["memory_bytes"]
     return min(_missing(nothing) / saved, 1.0) if saved > 0.0 else 1.0
 
 
 def flops_counted(row: MeasuredRun, step: Step) -> float:
-    """FLOPs of a step as the source counts them: as the row states; else full attention until 2024, causal since, as NVIDIA's
-    stacks do.
+    """Return the FLOPs of a step as the source counts them.
+
+    The default is full attention until 2024 and causal attention since, as in NVIDIA's stacks.
     """
     attention = ATTENTION[row.flops_attention or ("causal" if (row.year or 2024) >= 2025 else "full")]
     repeated = step["repeated"] if row.flops_recompute or row.measured_metric == "hfu" else 0.0
@@ -288,8 +293,10 @@ def flops_counted(row: MeasuredRun, step: Step) -> float:
 
 
 def _unread(metric: str, step: Step) -> float:
-    """Bytes of the fullest chip that a reading leaves out: what an allocator has handed out lacks context and holes, what it
-    holds lacks the context.
+    """Return the bytes of the fullest chip that a memory metric excludes.
+
+    Allocated memory excludes context and fragmentation; reserved memory excludes the context. For the first stage, the
+    additional memory of the last stage is excluded too.
     """
     if metric == "max_memory_allocated":
         return step["memory_reserve_bytes"]
@@ -299,9 +306,9 @@ def _unread(metric: str, step: Step) -> float:
 
 
 def value(row: MeasuredRun, step: Step) -> float:
-    """A predicted step as the quantity that the row measures, in its unit.
+    """Convert a predicted step to the measured quantity of a row, in its unit.
 
-    An MFU without the peak that the source divides by takes the chip's, 16 bit.
+    If the source states no peak for its MFU, the chip's 16-bit peak is used.
     """
     metric, kind, sequences = row.measured_metric, TRAINING[row.measured_metric], row.global_batch_sequences
     tokens = sequences * row.seq_len
@@ -320,14 +327,16 @@ def value(row: MeasuredRun, step: Step) -> float:
 
 
 def _predict(cases: Sequence[MeasuredCase]) -> list[Prediction]:
-    """The model's answer for each case; where the row leaves something open, over all that it may stand for."""
+    """Predict each case; unstated settings are averaged over the alternatives of the row."""
     parts = [tuple(each.case for each in case.alternatives) or (case,) for case in cases]
     answers = iter(steps([each for part in parts for each in part]))
     return [_mixed(case, part, [next(answers) for _ in part]) for case, part in zip(cases, parts, strict=True)]
 
 
 def _mixed(case: MeasuredCase, parts: Sequence[MeasuredCase], answers: Sequence[Step]) -> Prediction:
-    """The median of what a row may stand for; all else is of the one alternative that stands for it, at the pace of the median."""
+    """Return the weighted median over alternatives; other results come from the representative alternative, rescaled to the
+    median.
+    """
     names = ("step_s", "mfu", "memory_bytes", "memory_capacity_bytes", "recompute_full")
     values = [value(part.row, step) for part, step in zip(parts, answers, strict=True)]
     if len(parts) == 1:
@@ -350,8 +359,8 @@ def _mixed(case: MeasuredCase, parts: Sequence[MeasuredCase], answers: Sequence[
 
 
 def _openings(row: MeasuredRun, case: MeasuredCase) -> list[CompletedRow]:
-    """What the row may stand for, none where it leaves nothing open that is weighed."""
-    if isinstance(case.workload.model, Operators):  # how often people run these in which way nobody has counted
+    """Return the alternatives of a row; empty if no weighted setting is unstated."""
+    if isinstance(case.workload.model, Operators):  # no statistics of common settings exist for operator tables
         return []
     if states_no_plan(row):
         own = possible_plans(row)

@@ -1,4 +1,4 @@
-"""A file of measured runs in, every row accounted for out."""
+"""Validation of a file of measured runs: every row is scored or skipped with a reason."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,12 +21,12 @@ from hwopt.errors import UserError
 KINDS: dict[type[MeasuredRow], WorkKind] = {MeasuredRun: training.KIND, MeasuredService: serving.KIND}
 
 _AT_ONCE = 512
-"""Rows whose inputs of the model are in memory together, and after which a bar moves."""
+"""Rows processed together in memory, and per update of the progress bar."""
 
 
 @dataclass(frozen=True)
 class Scoring:
-    """A file of measured runs, every row scored or skipped."""
+    """A file of measured runs with the outcome of every row: scored or skipped."""
 
     measurements: Measurements
     outcomes: list[Scored | Skip]
@@ -37,12 +37,16 @@ class Scoring:
 
 
 def score(path: str | Path, calibration: Calibration | None, *, cases: bool = True, progress: bool = False) -> Scoring:
-    """Joins and predicts every row of a CSV file with the constants of a mode.
+    """Join and predict every row of a CSV file with a given calibration.
 
-    A row whose source was among the runs fitted is predicted with the constants fitted without that source.
+    A row whose source is part of the fit is predicted with constants fitted without that source.
 
-    **Arguments:** `path`; `calibration` as `catalog.calibration` returns it; `cases`: keep the model's inputs of each row;
-    `progress`: show a bar on standard error meanwhile.
+    **Arguments:**
+
+    - `path`: the CSV file.
+    - `calibration`: as returned by `catalog.calibration`.
+    - `cases`: keep the model inputs of each row.
+    - `progress`: show a progress bar on standard error.
 
     **Raises:** `UserError` for a file that cannot be read.
     """
@@ -72,7 +76,7 @@ def _joined(path: Path, row: MeasuredRow, kind: WorkKind, of_machines: Constants
 
 
 def _scored(case: MeasuredCase, answer: Prediction, calibration: Calibration | None, keep: bool) -> Scored:
-    own = case.alternatives[answer.alternative].case if case.alternatives else case  # that stands for the row
+    own = case.alternatives[answer.alternative].case if case.alternatives else case  # represents the row
     of = PredictionContext(answer.mfu, float(own.cluster.chips))
     around = interval(own.workload, own.architecture, own.stack, calibration, study_of(own.row.source), of)
     around = around and around.widened(answer.spread)
@@ -82,24 +86,27 @@ def _scored(case: MeasuredCase, answer: Prediction, calibration: Calibration | N
 
 
 def validate(path: str | Path, *, constants: str | Path = catalog.CALIBRATED, progress: bool = False) -> dict:
-    """Scores a CSV file of measured training or serving runs against the model.
+    """Score a CSV file of measured training or serving runs against the model.
 
-    Every row is scored, or skipped with one `SkipReason`. What a row leaves open is listed under `assumed`: micro-batch, chunks,
-    recomputation, number format, sharding and software are integrated over, all else is filled with its stack's habit.
-    `spread` is the standard deviation, in the logarithm, that this leaves; intervals hold it.
+    Every row is scored, or skipped with a `SkipReason`. Unstated settings are listed under `assumed`. Predictions are averaged
+    over unstated micro-batch, chunks, recomputation, number format, sharding and software; other settings take the defaults of
+    the stack. `spread` is the resulting standard deviation in log units, and is included in the intervals.
 
-    **Arguments:** `path` of a CSV with at least the essential columns of `hwopt.calibration.measured.columns`, which documents
-    all of them; the header tells training runs from services; a degree (tp, pp, ...) whose column is missing is 1. `constants`: a
-    mode, or a file of `hwopt calibrate`. Calibrated ones are held out: rows whose source was fitted are predicted by a fit
-    without it. Services take the chips' fitted constants; no serving run was fitted. `progress`: show a bar on standard
-    error.
+    **Arguments:**
 
-    **Returns:** `{"rows": [...], "summary": {...}}`, plain numbers, strings and None. `error` is
-    (predicted - measured) / measured; `low` and `high` hold the measured value four times in five, and are None where the
-    constants are not calibrated. `summary["columns"]` says whether the file states its columns or some were inferred from
-    its text.
+    - `path`: a CSV file with at least the essential columns of `hwopt.calibration.measured.columns`, which documents all
+      columns. The header decides between training runs and services. A degree (tp, pp, ...) whose column is missing is 1.
+    - `constants`: a mode, or a file of `hwopt calibrate`. Calibrated constants are held out: rows of a fitted source are
+      predicted by a fit without it. Services use the fitted chip constants; no serving run was fitted.
+    - `progress`: show a progress bar on standard error.
 
-    **Raises:** `UserError` for a file that cannot be read, one line with file, row, column and likely intent.
+    **Returns:** `{"rows": [...], "summary": {...}}`, plain numbers, strings and None.
+
+    - `error`: (predicted - measured) / measured.
+    - `low`, `high`: interval that contains the measured value in four of five cases; None for uncalibrated constants.
+    - `summary["columns"]`: whether the file states its columns, or some were inferred from its text.
+
+    **Raises:** `UserError` for a file that cannot be read, as one line with file, row, column and the likely cause.
     """
     calibration = catalog.calibration(constants)
     scoring = score(path, calibration, cases=False, progress=progress)
@@ -140,7 +147,7 @@ def _document(row: MeasuredRow, outcome: Scored | Skip, calibration: Calibration
         "accelerator": outcome.accelerator,
         "chips": outcome.row.num_gpus,
         "stack": outcome.stack,
-        "held_out": calibration is not None and bool(calibration.left_out),  # a study that is not there was not fitted
+        "held_out": calibration is not None and bool(calibration.left_out),  # also true for a study outside the fit
         "assumed": list(outcome.assumed),
         "spread": answer.spread,
         "step_time_s": answer.step_s,
