@@ -229,18 +229,18 @@ def machine_interval(
 def widest(around: Sequence[Interval | None]) -> Interval | None:
     """Return the wider of the intervals of two chip types that serve together; None if one has none.
 
-    Each phase was measured alone; KV-cache transfer was not measured. If the slower group determines the rate and the errors of
-    both have the same distribution, coverage is four in five, whether or not the errors are correlated.
+    Each phase was measured alone; KV-cache transfer was not measured. Assume that the slower group determines the rate, and
+    that errors of both have the same distribution. Coverage is then four in five, whether or not the errors are correlated.
     """
     known = [each for each in around if each is not None]
     return max(known, key=lambda each: each.time) if len(known) == len(around) else None
 
 
 def question_interval(solution: Solution) -> Interval | None:
-    """Return the interval of a solution of `optimize`.
+    """Return the interval of a solution of `optimize`; a parametric chip is treated as a new chip family.
 
-    It is None for problems without a known chip, stack and calibration, for problems that combine training and serving, and for
-    disaggregated prefill and decode on the same chip type. A parametric chip is treated as a new chip family.
+    None for problems without a known chip, stack and calibration, and for problems that combine training and serving. Also None
+    for disaggregated prefill and decode on the same chip type.
     """
     provenance, design = solution.problem.provenance, solution.built
     records, calibration = provenance.records, provenance.calibration

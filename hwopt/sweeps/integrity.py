@@ -28,8 +28,8 @@ def open_to_resume(folder: Place | None, configuration: str, versions: str) -> S
 
     **Returns:** the store; None if one has to be created, because the folder does not exist or is empty.
 
-    **Raises:** `UserError` for a file, an unreadable folder, a folder with something else, a different sweep, a sweep begun by
-    other software versions, or damage that cannot be repaired.
+    **Raises:** `UserError` for a file, an unreadable folder, or a folder with anything but this sweep. Also for a sweep begun
+    by other software versions, and for damage that cannot be repaired.
     """
     if folder is None:
         return None
@@ -129,7 +129,7 @@ def _is_readable(store: Store, name: str, array: Any, place: Any = ...) -> bool:
 
 
 def _arrays(store: Store) -> list[tuple[str, Any]]:
-    """Return the arrays of the root by name, after opening those of the group `blocks` too.
+    """Return the arrays of the store's root group by name, after opening those of the group `blocks` too.
 
     **Raises:** `UserError` if the metadata of an array cannot be read.
     """

@@ -25,7 +25,7 @@ from hwopt.trace.scalar_program import ScalarProgram, Symbol, scalar_program
 from hwopt.trace.simplify import slopes
 
 PARTS = tuple(name.removesuffix("_s") for name in Breakdown._fields)
-"""Parts of a training step or decoding pass, in the order of the bottleneck codes of a report."""
+"""Parts of a step, such as compute and communication, in the order of the bottleneck codes of a report."""
 
 OUTSIDE = "bounds"
 """Name of the constraint that a design lies within the variable bounds and that its integers are integers."""
@@ -40,7 +40,7 @@ JUDGED = ("violation", "binding", "outcome", "contends", "bottleneck", "finite")
 """Columns that classify a variant: feasibility, binding constraint and bottleneck."""
 
 _HOLDS = math.exp(FEASIBILITY_TOLERANCE)
-"""Largest ratio used / limit of a satisfied constraint."""
+"""Largest ratio used / limit at which a constraint counts as satisfied."""
 
 
 @dataclass(frozen=True)

@@ -99,14 +99,16 @@ class Reduction:
 
     @property
     def lengths(self) -> dict[str, int]:
-        """Return the number of codes of each counted category."""
+        """Return the number of possible codes of each counted category, such as histogram bins and map cells."""
         bins = {f"bin {name}": len(OUTCOMES) * edges.count for name, edges in self.histograms.items()}
         cells = {"cell outcome": len(OUTCOMES) * self.cells} if self.cells else {}
         return {"verdict": math.prod(self.verdicts), **bins, **cells}
 
     @property
     def verdicts(self) -> tuple[int, int, int]:
-        """Shape of a verdict code: outcomes (plus one for non-finite variants), bottlenecks, constraints."""
+        """Shape of a verdict code, which combines outcome (plus one for non-finite variants), bottleneck and binding
+        constraint.
+        """
         return len(OUTCOMES) + 1, len(PARTS), self.constraints
 
     @property
@@ -122,7 +124,8 @@ class Reduction:
         return tuple(dict.fromkeys(own))
 
     def codes(self, columns: Mapping[str, Array]) -> dict[str, Array]:
-        """Return the codes by which variants are counted (those of `lengths`), the map cells, and the rank of each variant.
+        """Return the integer codes by which variants are counted (those of `lengths`), the map cells, and the rank of each
+        variant.
 
         **Arguments:** `columns` of an evaluator; unused ones do not enter the compiled program.
         """
@@ -212,7 +215,7 @@ class Reduction:
 
 
 class Tile(NamedTuple):
-    """A tile whose reduction runs on the device."""
+    """A tile (variants evaluated together) whose reduction runs on the device."""
 
     first: int  # number of its first variant
     size: int
@@ -221,7 +224,7 @@ class Tile(NamedTuple):
 
 
 class Block:
-    """Running reduction of a block: call `begin` and `finish` for each tile, then `arrays`."""
+    """Running reduction of a block (variants stored together): call `begin` and `finish` for each tile, then `arrays`."""
 
     def __init__(self, reduction: Reduction):
         self.reduction = reduction

@@ -49,7 +49,7 @@ class Progress:
 
 @dataclass
 class _Open:
-    """A block in progress."""
+    """A block of variants (the unit of writing) in progress."""
 
     number: int
     first: int

@@ -89,7 +89,7 @@ class Space:
         return self._with_integers(values, {name: cube[name] for name in self.system.names if name in cube})
 
     def nearest(self, wanted: Columns) -> dict[str, Array]:
-        """Return buildable designs near the `wanted` ones: a column for each variable, some of them shared with `wanted`."""
+        """Return buildable designs near the `wanted` ones. Arguments and result have a column for each variable."""
         values: dict[str, Any] = dict(wanted)
         for name, each in self.variables.items():
             if each.integer and name not in self._tied:

@@ -304,7 +304,7 @@ class Specification:
         return case, first, min(self.block, self.samples - first)
 
     def document(self) -> dict[str, Any]:
-        """Return everything that determines the results, as plain data."""
+        """Return everything that determines the results of the sweep, as plain data."""
         fields = dataclasses.asdict(self.objective) if dataclasses.is_dataclass(self.objective) else {}  # pyright: ignore
         chosen = [dict(case.chosen) for case in self.cases]
         usual = {} if self.options == SEARCH else {"options": dataclasses.asdict(self.options)}

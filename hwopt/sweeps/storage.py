@@ -141,7 +141,7 @@ def check_writable(place: Place) -> None:
 
 
 def aside_of(place: Place) -> Place:
-    """Return the temporary neighbor of a store under construction: the new folder itself, or a marker object."""
+    """Return the temporary path next to a store under construction: of its folder before the rename, or of a marker object."""
     return place.with_name(f".{place.name}.new")
 
 

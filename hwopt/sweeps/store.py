@@ -80,7 +80,10 @@ def damaged(folder: Place | None, what: str) -> UserError:
 
 
 class StoreColumn(NamedTuple):
-    """An array of a store. Unwritten elements are NaN for floats, -1 for integer codes of rows, and 0 for other integers."""
+    """Declaration of an array of a store.
+
+    Unwritten elements are NaN for floats, -1 for integer codes of rows, and 0 for other integers.
+    """
 
     dims: tuple[str, ...]
     shape: tuple[int, ...]

@@ -96,7 +96,7 @@ def _counts(spec: Specification, raw: np.ndarray, counted: Arrays, edges: Mappin
 
 
 def _by_case(spec: Specification, partials: Arrays) -> Summary:
-    """Return the counts and the minimum feasible objective of each case; NaN without a feasible variant."""
+    """Return the feasible and possible counts and the minimum objective of each case; NaN without a feasible variant."""
     counts = partials["counts"].reshape(len(spec.cases), -1, partials["counts"].shape[-1]).sum(axis=1)
     ranks = partials["best_rank"].reshape(len(spec.cases), -1)
     least = np.nanmin(np.where(np.isnan(ranks), np.inf, ranks), axis=1).astype(np.float64)

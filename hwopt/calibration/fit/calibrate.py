@@ -37,9 +37,9 @@ def calibrate(
 ) -> dict:
     """Fit the model's constants to one or more measured runs, and save them as a data file.
 
-    The prior is the posterior of the calibration `constants`. It adds the constants that differ between sources: the global
-    step-time factor (`level`) and others (`hwopt.hardware.calibration`). All runs have the same weight, but several runs of one
-    configuration together count little more than one.
+    The prior is the posterior of the calibration `constants`. Shifts for the user's source alone are added to it: of the global
+    step-time factor (`level`), and of other constants that differ between sources (`hwopt.hardware.calibration`). All runs have
+    the same weight, but several runs of one configuration together count little more than one.
 
     **Arguments:**
 
@@ -162,7 +162,7 @@ def _only(scopes: Scopes, names: Sequence[str], own: FitOptions) -> np.ndarray:
 
 
 def _moved(scopes: Scopes, mean: np.ndarray, posterior: Posterior) -> list[dict]:
-    """List the shifts that changed, the most significant first."""
+    """List the shifts of constants that changed, the most significant first."""
     change = posterior.shifts - mean
     order = [int(i) for i in np.argsort(-np.abs(change) / posterior.sd) if abs(change[i]) > 1e-3]
     numbers = {"shift": posterior.shifts, "change": change, "sd": posterior.sd}

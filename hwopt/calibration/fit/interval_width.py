@@ -88,5 +88,5 @@ def conformal_quantile(values: np.ndarray, weights: np.ndarray, groups: np.ndarr
 
 
 def half_widths(coefficients: dict[str, float], features: np.ndarray) -> np.ndarray:
-    """Return the half widths of rows with the given features."""
+    """Return the half widths of intervals for rows with the given features."""
     return np.exp(coefficients["base"] + features @ np.array([coefficients[name] for name in TERMS]))

@@ -1,4 +1,7 @@
-"""Data of a fit: model inputs of measured runs, the shifts that apply to each run, and the logarithm of their step times."""
+"""Data of a fit: model inputs of measured runs, the logarithm of their step times, and the shifts that apply to each run.
+
+A shift adjusts a model constant in log or log-odds units, for all machines or for some (its scope).
+"""
 
 from __future__ import annotations
 
@@ -134,7 +137,7 @@ class Observations:
 
     @cached_property
     def cells(self) -> dict[Cell, list[int]]:
-        """Cell -> indices of the runs that count in it."""
+        """Cell (source, model, accelerator) -> indices of the runs that count in it."""
         return cells_of(self.rows)
 
     def log_predicted_s(self, shifts: np.ndarray) -> np.ndarray:
@@ -193,7 +196,9 @@ def _run_by(names: Sequence[str], studies: Sequence[str], weights: np.ndarray, l
 
 
 def _cell_weights(rows: Sequence[Scored]) -> np.ndarray:
-    """Return row weights that give every cell a total weight of 1, regardless of its number of rows."""
+    """Return row weights that give every cell (source, model, accelerator) a total weight of 1, regardless of its number of
+    rows.
+    """
     judged = any(complete(row) for row in rows)  # user files may lack columns for completeness and quality
     members: dict[tuple, list[int]] = defaultdict(list)
     for i, row in enumerate(rows):

@@ -24,7 +24,9 @@ SCALE = 0.08
 
 @dataclass(frozen=True)
 class Posterior:
-    """Mode of the shifts, and their covariance by Laplace's approximation."""
+    """Mode of the shifts (adjustments of model constants, in log or log-odds units), and their covariance by Laplace's
+    approximation.
+    """
 
     shifts: np.ndarray
     covariance: np.ndarray

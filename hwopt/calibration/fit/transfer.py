@@ -1,8 +1,8 @@
 """Transfer to a user's few runs: their weights, the prior of the fit, and the interval widths after it.
 
 The prior is the posterior of the published runs; constants with the scope `own` add the variation between sources. Half widths
-after n runs of a machine are learned from published sources (`results/benchmarks/own_runs.py`), by fitting a few of a source's
-runs and predicting its others.
+after n runs of a machine are learned from published sources (`results/benchmarks/own_runs.py`). For this, a few runs of a
+source are fitted and its other runs predicted.
 """
 
 import math

@@ -32,7 +32,7 @@ _READINGS = (
 
 
 def _gathered(row: dict[str, str]) -> str:
-    """Return the share of gathered inputs that nanotron runs keep: 0.8 without a pipeline, 0 with one.
+    """Return the share of inputs gathered by sequence parallelism that nanotron keeps in memory: 0.8, but 0 with a pipeline.
 
     Found from the memory of the runs; the source does not state it.
     """
@@ -40,10 +40,10 @@ def _gathered(row: dict[str, str]) -> str:
 
 
 PIPELINED_KEEP, PIPELINED_KEPT = 0.35, 0.57
-"""Share of nanotron's pipelined runs that keep gathered inputs, and the mean share that these runs keep. Of 291 runs with eight
-or more tensor-parallel ranks, where the effect is visible, 35 % keep more than a quarter, 0.57 on average, and half keep none.
-The source does not say which runs keep them, and the behavior of failed runs is equally unknown. Found from successful runs
-only."""
+"""Share of nanotron's pipelined runs that keep gathered inputs in memory, and the mean share that these runs keep. There are
+291 runs with eight or more tensor-parallel ranks, where the effect is visible. 35 % of them keep more than a quarter, 0.57 on
+average; half keep none. The source does not say which runs keep them, and the behavior of failed runs is equally unknown. Found
+from successful runs only."""
 
 
 def _gradient_bytes(row: dict[str, str]) -> str:

@@ -9,7 +9,7 @@ from hwopt.errors import UserError
 _CHIP_YEARS = {"volta": 2021, "ampere": 2023, "hopper": 2024, "blackwell": 2025, "rubin": 2026}
 _LATEST = "nemo-2025"
 _MEGATRON = ((2022, "megatron-2021"), (2023, "megatron-2023"), (2024, "nemo-2024"))
-"""Last year of use -> the stack of most users of NVIDIA chips up to that year."""
+"""Last year -> the software stack that most users of NVIDIA chips ran until then."""
 _OWN = (
     {"tpu": "jax-maxtext-tpu", "trainium": "neuron", "gaudi": "optimum-habana", "ascend": "megatron-2023"}
     | dict.fromkeys(("cdna2", "cdna3", "cdna4"), "rocm-primus-2025")

@@ -228,7 +228,7 @@ def _shares(name: str, weights: Mapping[Any, float]) -> list[_Cells]:
 
 
 def _micro_batches(row: MeasuredRun, stack: str) -> list[_Cells]:
-    """Return the divisors of a replica's batch as micro-batch sizes."""
+    """Return the alternatives for the micro-batch size: divisors of a replica's batch."""
     if row.micro_batch:
         return [({}, 1.0)]
     assert row.dp and row.global_batch_sequences
@@ -243,7 +243,7 @@ def _micro_batches(row: MeasuredRun, stack: str) -> list[_Cells]:
 
 
 def _chunks(row: MeasuredRun, stack: str, layers: float) -> list[_Cells]:
-    """Return chunks of whole layers; embedding and head may count as one layer each."""
+    """Return the alternatives for interleaved chunks per stage: whole layers; embedding and head may count as a layer each."""
     if row.vpp or row.pp == 1:
         return [({}, 1.0)]
     assert row.pp

@@ -83,7 +83,10 @@ def mark_repeats(rows: Sequence[Scored]) -> None:
 
 
 def release_spread(rows: Sequence[Scored]) -> dict[str, float | int | None]:
-    """Return the spread between releases of the same configuration, max / min - 1: a lower bound on the error of any model."""
+    """Return the spread between releases of the same configuration, max / min - 1: no model can have a smaller error.
+
+    **Returns:** number of configurations; median and 90th percentile of the spread, None without several releases.
+    """
     groups: dict[tuple, dict[tuple, float]] = defaultdict(dict)
     for scored in rows:
         if (row := scored.row).release is not None:
@@ -114,7 +117,7 @@ def fit_baseline(rows: Sequence[Scored]) -> dict[str, float]:
 
 
 def cells_of(rows: Sequence[Scored]) -> dict[Cell, list[int]]:
-    """Return cell -> indices of the rows that count in it."""
+    """Return cell (source, model, accelerator) -> indices of the rows that count in it."""
     cells: dict[Cell, list[int]] = defaultdict(list)
     for i, scored in enumerate(rows):
         if not scored.left_out:
@@ -174,7 +177,7 @@ GROUPS: dict[str, Callable[[Scored], str]] = {
 
 
 def by_group(rows: Sequence[Scored], of: Callable[[Scored], str]) -> dict[str, tuple[CellErrors, float | None]]:
-    """Return the errors over cells of each group of counting rows, and the interval coverage.
+    """Return the errors over cells of each group of rows (without repeats), and the interval coverage.
 
     A cell of a group consists only of the cell's rows in the group.
     """
@@ -193,7 +196,7 @@ def by_group(rows: Sequence[Scored], of: Callable[[Scored], str]) -> dict[str, t
 
 
 def _coverage(rows: Sequence[Scored]) -> float | None:
-    """Return the share of counting rows whose measured value lies inside its interval."""
+    """Return the share of rows (without repeats) whose measured value lies inside its interval."""
     counting = [(each.interval, each.row.measured_value) for each in rows if each.interval and not each.left_out]
     return float(np.mean([low <= measured <= high for (low, high), measured in counting])) if counting else None
 

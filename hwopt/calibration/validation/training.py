@@ -327,7 +327,7 @@ def value(row: MeasuredRun, step: Step) -> float:
 
 
 def _predict(cases: Sequence[MeasuredCase]) -> list[Prediction]:
-    """Predict each case; unstated settings are averaged over the alternatives of the row."""
+    """Predict each case; for unstated settings, by the weighted median over the alternatives of the row."""
     parts = [tuple(each.case for each in case.alternatives) or (case,) for case in cases]
     answers = iter(steps([each for part in parts for each in part]))
     return [_mixed(case, part, [next(answers) for _ in part]) for case, part in zip(cases, parts, strict=True)]

@@ -88,9 +88,9 @@ def _scored(case: MeasuredCase, answer: Prediction, calibration: Calibration | N
 def validate(path: str | Path, *, constants: str | Path = catalog.CALIBRATED, progress: bool = False) -> dict:
     """Score a CSV file of measured training or serving runs against the model.
 
-    Every row is scored, or skipped with a `SkipReason`. Unstated settings are listed under `assumed`. Predictions are averaged
-    over unstated micro-batch, chunks, recomputation, number format, sharding and software; other settings take the defaults of
-    the stack. `spread` is the resulting standard deviation in log units, and is included in the intervals.
+    Every row is scored, or skipped with a `SkipReason`. Unstated settings are listed under `assumed`. A prediction is the weighted
+    median over alternatives of unstated micro-batch, chunks, recomputation, number format, sharding and software. Other settings
+    take the defaults of the stack. `spread` is the standard deviation over the alternatives in log units; intervals include it.
 
     **Arguments:**
 
