@@ -1,4 +1,4 @@
-"""The catalogue: data files with sources as modules of the model. The one place where floats become arrays."""
+"""The catalog: data files with sources, read into modules of the model. The only place where floats become arrays."""
 
 from typing import TYPE_CHECKING
 

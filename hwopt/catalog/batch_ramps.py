@@ -1,4 +1,4 @@
-"""A batch that grows, as people write it: `1024@0.25T,2048@2.8T,4096`."""
+"""Batch-size ramps of training runs, written as `1024@0.25T,2048@2.8T,4096`."""
 
 import math
 from itertools import pairwise
@@ -10,17 +10,23 @@ from hwopt.units import read_amount, read_number
 from hwopt.workload.ramp import LARGEST_BATCH, BatchRamp
 
 NONE = "none"
-"""No ramp, where a workload states one."""
+"""Word that disables the batch ramp of a workload's entry."""
 
 EXAMPLE = "1024@0.25T,2048@2.8T,4096"
 
 MOST_STAGES = 16
-"""Each but the last is a step of its own in every estimate and every proof."""
+"""Maximum number of stages before the last batch. Each is a separate step in every estimate and every proof."""
 
 
 class StatedRamp(NamedTuple):
-    """A ramp as it is written. **Arguments:** `last` batch, None where it is not named; `batches` before it, sequences, and where
-    their stages end: tokens, or shares of the run where these are no tokens (`of_run`).
+    """A batch-size ramp as the user writes it.
+
+    **Arguments:**
+
+    - `batches`: batch sizes before the last one, in sequences.
+    - `ends`: where their stages end, in tokens or as shares of the run.
+    - `of_run`: for each stage, whether its end is a share of the run.
+    - `last`: the final batch size; None if it is stated elsewhere.
     """
 
     batches: tuple[int, ...]
@@ -29,9 +35,9 @@ class StatedRamp(NamedTuple):
     last: int | None
 
     def of(self, last: float, tokens: float) -> BatchRamp:
-        """The stages of a run of so many tokens, over its last batch.
+        """Return the stages of the ramp in a run of `tokens` tokens, relative to the run's `last` batch.
 
-        **Raises:** `UserError` where the ramp is longer than the run, and where batches or ends do not grow.
+        **Raises:** `UserError` where the ramp is longer than the run, and where batches or ends do not increase.
         """
         batches = (*self.batches, round(last))
         for before, after in pairwise(batches):
@@ -57,11 +63,11 @@ class StatedRamp(NamedTuple):
 
 
 def stated_ramp(text: str) -> StatedRamp | None:
-    """A ramp from text; None for none.
+    """Parse a batch-size ramp; None for an empty text or `none`.
 
-    `BATCH@END` for each stage: sequences a step, and how many tokens of the run have been seen when it ends (`0.25T`, `300B`,
-    `2.5e11`) or what share of them (`10%`). The last entry is the batch of the rest of the run, and may be left out where that is
-    stated elsewhere.
+    Each stage is `BATCH@END`. `BATCH` is in sequences per step. `END` is the number of tokens of the run seen by then
+    (`0.25T`, `300B`, `2.5e11`) or their share (`10%`). The last entry is the batch of the rest of the run; it may be
+    omitted where that batch is stated elsewhere.
 
     **Raises:** `UserError` for anything else.
     """
@@ -107,7 +113,7 @@ def _batch(text: str) -> int:
 
 
 def _end(text: str) -> tuple[float, bool]:
-    """Where a stage ends, and whether that is a share of the run."""
+    """Return the end of a stage, and whether it is a share of the run instead of a number of tokens."""
     try:
         end = read_amount(text.upper(), "")
     except UserError:

@@ -1,4 +1,4 @@
-"""Calibrations: shifts of the model's constants, fitted to measured runs, as data files; and the modes of constants."""
+"""Calibrations: shifts of the model's constants, fitted to measured runs, as data files; and the choices of constants."""
 
 import math
 from collections.abc import Mapping
@@ -22,50 +22,56 @@ from hwopt.stack import Stack
 SPEED_OF_LIGHT, LITERATURE, CALIBRATED = "speed-of-light", "literature", "calibrated"
 
 MODES = (SPEED_OF_LIGHT, LITERATURE, CALIBRATED)
-"""Where constants may come from: peaks alone; datasheets, papers and estimates; those, fitted to published runs."""
+"""Sources of the model's constants: peak rates only; datasheets, papers and estimates; the same, fitted to published runs."""
 
 PUBLISHED = "published"
-"""The calibration that `calibrated` means."""
+"""Name of the calibration behind the mode `calibrated`."""
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Fitted shifts of the model's constants (`hwopt.hardware.calibration`) and how far predictions with them went wrong.
+    """Fitted shifts of the model's constants (`hwopt.hardware.calibration`), and the errors of predictions with them.
 
-    Without any shift it stands for literature constants.
+    Without shifts it means literature constants.
     """
 
     title: str
     scopes: Scopes = field(default_factory=lambda: Scopes(()))
     shifts: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    sd: np.ndarray = field(default_factory=lambda: np.zeros(0))  # posterior
+    sd: np.ndarray = field(default_factory=lambda: np.zeros(0))  # of the posterior
     left_out: Mapping[str, np.ndarray] = field(default_factory=dict)  # source of runs -> shifts fitted without it
     intervals: Mapping[str, float] = field(default_factory=dict)  # term -> coefficient (`hwopt.calibration.intervals`)
     note: str = ""
     runs: int = 0
     own: Mapping[str, Mapping[str, float]] = field(
         default_factory=dict
-    )  # machine of one's own runs -> terms of its intervals
+    )  # machine of the user's own runs -> terms of its intervals
     operation: str = (
         ""  # of the runs fitted: benchmark or production; none for a mixture, and where the file does not say
     )
 
     def widths(self, family: str, stack: str) -> Mapping[str, float]:
-        """Coefficients of the intervals on a machine: those of one's own runs on it, where the file has such."""
+        """Return the coefficients of a machine's prediction intervals: those of the user's own runs on it, where the file
+        has them.
+        """
         return self.own.get(machine_key(family, stack), self.intervals)
 
     def totals(self, family: str, stack: str, without: str = "") -> dict[str, float]:
-        """Shift of each constant on a machine, all scopes together.
+        """Return the total shift of each constant on a machine, summed over all scopes.
 
-        **Arguments:** `family` of the chip (its architecture), `stack` by its name in the catalogue; `without`: a source
-        of measured runs that the fit must not have seen, where the file holds such shifts.
+        **Arguments:** `family` of the chip (its architecture); `stack` by its name in the catalog; `without`: a source
+        of measured runs that the fit must not have seen, where the file contains such shifts.
         """
         shifts = self.left_out.get(without, self.shifts)
         total = self.scopes.membership(family_of(family), stack, software_family(stack)) @ shifts
         return {constant.name: float(value) for constant, value in zip(CONSTANTS, total, strict=True)}
 
     def knows(self, kind: str, name: str, without: str = "") -> bool:
-        """Whether runs of this family of chips or this stack were among those fitted: what no run speaks for stays put."""
+        """Return whether the fit included runs of this chip family or this stack; without such runs, its constants are not
+        shifted.
+
+        **Arguments:** `kind`: the type of scope; `name` of the family or stack; `without` as in `totals`.
+        """
         wanted, shifts = f"{kind}:{family_of(name)}", self.left_out.get(without, self.shifts)
         return any(
             scope == wanted and (shift != 0.0 or not self.runs)
@@ -74,7 +80,9 @@ class Calibration:
 
 
 def machine_key(family: str, stack: str) -> str:
-    """What runs of one machine share in a calibration: family of chips and stack, named as `Calibration.totals` takes them."""
+    """Return the key that groups runs of one machine in a calibration: chip family and stack, named as in
+    `Calibration.totals`.
+    """
     return f"{family_of(family)} {stack}"
 
 
@@ -101,9 +109,9 @@ def operation_words(constants: str | Path, asked: str | Path | None) -> str:
 
 
 def calibration(name: str | Path = CALIBRATED) -> Calibration | None:
-    """A mode's calibration: None for the speed of light.
+    """Return the calibration of a mode; None for the speed of light.
 
-    **Arguments:** one of `MODES`, or the path of a `.toml` file that `hwopt calibrate` wrote.
+    **Arguments:** `name`: one of `MODES`, or the path of a `.toml` file that `hwopt calibrate` wrote.
 
     **Raises:** `UserError` for an unknown mode or a bad file.
     """
@@ -125,12 +133,12 @@ def _published() -> Calibration:
 
 
 def forget_calibrations() -> None:
-    """Reads the shipped file anew when next asked."""
+    """Discard the cached calibration, so that the shipped file is read again when next needed."""
     _published.cache_clear()
 
 
 _FARTHEST = 20.0
-"""Shifts beyond this are typing errors: e^20 is half a billion."""
+"""Maximum plausible shift. Larger ones are typing errors: e^20 is half a billion."""
 
 
 def _is_number(value: object) -> TypeGuard[float]:
@@ -142,7 +150,7 @@ def _are_numbers(table: object) -> TypeGuard[Mapping[str, float]]:
 
 
 def _pair(value: object) -> tuple[float, float] | None:
-    """Shift and deviation of an entry; None for anything but two finite numbers of a plausible size."""
+    """Return shift and standard deviation of an entry; None for anything but two finite numbers of a plausible size."""
     parts = (value.get("shift"), value.get("sd")) if isinstance(value, Mapping) else ()
     pair = [part for part in parts if _is_number(part) and math.isfinite(part) and abs(part) < _FARTHEST]
     return (pair[0], pair[1]) if len(pair) == 2 else None
@@ -199,15 +207,15 @@ def _parsed(table: Mapping[str, object], where: str) -> Calibration:
 
 
 def with_constants(cluster: Cluster, fitted: Calibration | None, family: str, stack: str, without: str = "") -> Cluster:
-    """A cluster of literature constants with those of a mode instead.
+    """Return a cluster of literature constants with those of a calibration instead.
 
-    Stacks that serve keep their own software constants, shared shifts too: those say what estimates for training software
-    missed. Chips and links are the same for both, and move.
+    Serving stacks keep their own software constants and get none of the software shifts, which correct estimates for
+    training software. Chips and links are the same for both; their constants are shifted.
 
-    **Arguments:** `fitted` as `calibration` returns it; `family` of the chip; `stack` by name; `without` as
-    `Calibration.totals` takes it.
+    **Arguments:** `fitted` as returned by `calibration`; `family` of the chip; `stack` by name; `without` as in
+    `Calibration.totals`.
 
-    **Returns:** a cluster whose leaves are NumPy arrays still.
+    **Returns:** a cluster whose leaves are still NumPy arrays.
     """
     if fitted is None:
         return speed_of_light(cluster)
@@ -221,23 +229,24 @@ def with_constants(cluster: Cluster, fitted: Calibration | None, family: str, st
 
 
 OTHERS = "others"
-"""Family of stacks that share code with none that was measured."""
+"""Family of stacks that share no code with any measured stack."""
 
 
 @cache
 def software_family(stack: str) -> str:
-    """Family of a stack: those of one share most of their code. A user's own stack is of `OTHERS`."""
+    """Return the family of a stack: stacks of a family share most of their code. A user's own stack belongs to `OTHERS`."""
     return str(record("stacks", stack).text.get("family", OTHERS)) if stack in names("stacks") else OTHERS
 
 
 @cache
 def serves(stack: str) -> bool:
-    """Whether a stack of the catalogue is one of inference services."""
+    """Return whether a stack of the catalog is an inference engine."""
     return stack in names("stacks") and record("stacks", stack).text.get("purpose") == "serving"
 
 
 def speed_of_light(cluster: Cluster) -> Cluster:
-    """Peaks alone: every efficiency 1, no launches, no host, whatever may overlap overlaps.
+    """Return a cluster at its peak rates: all efficiencies 1, no launch or host overhead, full overlap of all that can
+    overlap.
 
     Latency and the memory that a framework takes remain.
     """

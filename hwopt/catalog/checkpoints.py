@@ -6,9 +6,10 @@ from hwopt.catalog.load import supported
 
 
 def checkpoint(name: str | Path) -> str:
-    """Return the format of a workload's own weights, in the words of `quantization_config`; empty for 16 or 32 bit.
+    """Return the storage format of a workload's own weights, in the words of `quantization_config`; empty for 16 or 32
+    bit.
 
-    **Arguments:** `name` of a workload, or the path of a `.toml` or of a `config.json`, which says for example `mxfp4` or
-    `compressed-tensors pack-quantized`.
+    **Arguments:** `name` of a workload, or the path of a `.toml` or `config.json` file. Such a file states for example
+    `mxfp4` or `compressed-tensors pack-quantized`.
     """
     return next(iter(supported("workloads", name).words("checkpoint")), "")

@@ -1,4 +1,4 @@
-"""Chips: datasheet entries as `Chip`, the formats they have units for, and their usual software."""
+"""Chips: datasheet entries as `Chip`, their native number formats, and their usual software."""
 
 import math
 from pathlib import Path
@@ -14,19 +14,19 @@ from hwopt.stack import Stack
 from hwopt.types import PRECISIONS
 
 SLOTS = {name: name for name in PRECISIONS} | {"fp16": "bf16", "mxfp8": "fp8", "nvfp4": "fp4", "mxfp4": "fp4"}
-"""Number format as written -> its place in `PRECISIONS`."""
+"""Number format as written -> its entry of `PRECISIONS`."""
 
 _IDLE_JUNCTION_K = 313.15
 """Junction temperature (40 degC) of an idle chip, at which idle power is measured (assumption, 30 to 50 degC)."""
 
 _SUPPLY_TOLERANCE_K = 2.0
-"""Kelvin by which a coolant may come warmer than stated to chips that still hold their TDP (assumption, 1 to 5)."""
+"""Excess of the coolant temperature over its stated value at which chips still reach their TDP, in K (assumption, 1 to 5)."""
 
 _SERDES_J_PER_BYTE = 16e-12
-"""Drawn by SerDes that stay trained, over the bandwidth of a direction: 2 pJ/bit, as drawn chips (assumption, 0.5 to 5)."""
+"""Idle power of trained SerDes per bandwidth of one direction: 2 pJ/bit, as in parametric chips (assumption, 0.5 to 5)."""
 
 _MOST_SERDES = 0.5
-"""Of a chip's standby power, the most that is its SerDes' (assumption): links on a wafer have none."""
+"""Maximum share of SerDes in a chip's standby power (assumption): links on a wafer have no SerDes."""
 
 _DEFAULT_STACKS = {
     "volta": "megatron-2021", "ampere": "nemo-2024", "ada": "torch-fsdp-2023", "hopper": "nemo-2024",
@@ -37,7 +37,7 @@ _DEFAULT_STACKS = {
 
 
 def slot(precision: str) -> str:
-    """The entry of `PRECISIONS` a number format uses.
+    """Return the entry of `PRECISIONS` that a number format uses.
 
     **Raises:** `UserError` for an unknown format.
     """
@@ -48,14 +48,15 @@ def slot(precision: str) -> str:
 
 
 def chip(name: str | Path) -> Chip:
-    """An accelerator of the catalogue, or of a user's own `.toml`.
+    """Return an accelerator of the catalog, or of a user's own `.toml`.
 
-    A TDP is drawn at full load and `rated_junction_k`: `core = TDP - standby - leakage - HBM bandwidth x HBM energy`. Idle power
-    is measured cool: `standby = idle - leakage exp(-growth x 35 K)`, with the leakage at 75 degC.
+    A chip draws its TDP at full load and at `rated_junction_k`. Hence `core = TDP - standby - leakage - HBM bandwidth x
+    HBM energy`. Idle power is measured at a cool junction: `standby = idle - leakage exp(-growth x 35 K)`, with the
+    leakage at 75 degC.
 
-    **Arguments:** `name` as `find("chips", ...)` knows it, or a path.
+    **Arguments:** `name`: any spelling that `find("chips", ...)` knows, or a path.
 
-    **Raises:** `UserError` for an unknown name, a bad file, or a TDP that memory and idling already use up.
+    **Raises:** `UserError` for an unknown name, a bad file, or a TDP that memory and idle power already exhaust.
     """
     entry = supported("chips", name)
     tdp = entry.si("tdp")
@@ -93,12 +94,14 @@ def chip(name: str | Path) -> Chip:
 
 
 def rated_junction_k(around: Cooling, tdp_w: float, heat_area_m2: float) -> float:
-    """Junction temperature at which a chip draws its TDP: 75 degC, or what its own cooling leaves it at, if that is warmer.
+    """Return the junction temperature at which a chip draws its TDP: 75 degC, or warmer if its own cooling leaves it
+    warmer.
 
-    `max(348 K, T_coolant + tolerance + R TDP)`, at most the junction's limit: a datasheet's clock and TDP hold in the servers that
-    the chip is sold in.
+    `max(348 K, T_coolant + tolerance + R TDP)`, at most the junction's limit. Reason: clock and TDP of a datasheet
+    apply in the servers in which the chip is sold.
 
-    **Arguments:** the cooling of those servers, with the chip's own limit.
+    **Arguments:** `around`: the cooling of those servers, with the chip's own limit; `tdp_w`; `heat_area_m2` of the
+    die.
     """
     limit = float(around.junction_limit_k)
     resistance = float(around.sink_resistance_k_per_w) + float(around.area_resistance_k_m2_per_w) / heat_area_m2
@@ -107,7 +110,7 @@ def rated_junction_k(around: Cooling, tdp_w: float, heat_area_m2: float) -> floa
 
 
 def architecture(entry: Record) -> str:
-    """The chip family of a record of `chips`.
+    """Return the chip family of an entry of `chips`.
 
     **Raises:** `UserError` for a family that no stack knows.
     """
@@ -120,9 +123,9 @@ def architecture(entry: Record) -> str:
 
 
 def check_precision(name: str | Path, precision: str) -> str:
-    """`precision`, if the chip has units for it.
+    """Return `precision` in lower case, if the chip has units for it.
 
-    **Arguments:** `name` of a chip; `precision` such as `fp8` or `nvfp4`. fp16 and bf16 count as each other on chips
+    **Arguments:** `name` of a chip; `precision` such as `fp8` or `nvfp4`. fp16 and bf16 are interchangeable on chips
     with bf16 units.
 
     **Raises:** `UserError` that names the formats the chip has.
@@ -136,10 +139,10 @@ def check_precision(name: str | Path, precision: str) -> str:
 
 
 def stack(name: str | Path, architecture: str = "default") -> Stack:
-    """A software stack on a chip family.
+    """Return a software stack on a chip family.
 
-    **Arguments:** `name` of the stack, or a path; `architecture` as chips state it (`hopper`, `cdna3`, `tpu`, ...):
-    picks the attention kernels' efficiency, `default` where the stack states none for it.
+    **Arguments:** `name` of the stack, or a path; `architecture` in the words of chip entries (`hopper`, `cdna3`,
+    `tpu`, ...): it selects the efficiency of attention kernels, `default` where the stack states none for it.
 
     **Raises:** `UserError` for an unknown name or a bad file.
     """
@@ -151,10 +154,14 @@ def stack(name: str | Path, architecture: str = "default") -> Stack:
 
 
 def default_stack(chip_name: str | Path, workload: str | Path = "") -> str:
-    """The software a chip usually runs: that of the workload, where its entry names one that runs there; else the chip entry's own
-    choice, or its family's.
+    """Return the usual software of a chip.
 
-    **Arguments:** name or path of a chip, and of a workload. **Returns:** the slug of a stack.
+    The workload's stack has priority, if its entry names one that runs on the chip. Next come the chip entry's own
+    choice and the default of the chip's family.
+
+    **Arguments:** name or path of a chip, and of a workload.
+
+    **Returns:** the slug of a stack.
     """
     entry = record("chips", chip_name)
     if workload:

@@ -1,4 +1,4 @@
-"""What surrounds chips, with its prices, as a `Cluster`."""
+"""Clusters from catalog entries: chips, network, building, storage and prices, as a `Cluster`."""
 
 from pathlib import Path
 from typing import Any
@@ -29,16 +29,20 @@ def prices(
     fabric: str | Path | None = None,
     chips: float = 1.0,
 ) -> Prices:
-    """A price list for a chip: the chip's price split into compute, memory and scale-up links.
+    """Return a price list for a chip: the chip's price split into compute, memory and scale-up links.
 
-    A chip's price holds its memory at what memory costs within chips' prices (`listed_hbm_usd_per_byte`, and its bandwidth),
-    the default list's where a list does not say. What is left is the compute's own price, which does not follow
-    `hbm_usd_per_byte`: with dearer memory than that, the chip is dearer by as much. Compute keeps at least
-    `chip_base_floor_fraction` of the price; where memory and links would take more, they are scaled down to the rest, so that
-    the parts add up to the price. The domain's cabling is priced at the chip's own domain or at the list's, whichever is larger;
-    a torus, whose link says so, has no backplane: its cables are in the link's price.
+    Memory is deducted from the chip's price at `listed_hbm_usd_per_byte` (and its bandwidth at
+    `listed_hbm_usd_per_byte_per_s`). A list without these prices uses those of the default list. The rest is the price
+    of compute. It does not depend on `hbm_usd_per_byte`: if memory is dearer than listed, the chip is dearer by the
+    difference.
 
-    **Arguments:** `name` of the price list; `chip`; links instead of the chip's own, or a `fabric` counted for `chips` ends.
+    Compute keeps at least `chip_base_floor_fraction` of the price. Where memory and links would exceed the rest, they
+    are scaled down to it, so that the parts add up to the price. Cabling of a domain is priced at the larger of the
+    chip's own domain and the list's reference domain. A torus, whose link says so, has no backplane: its cables are in
+    the link's price.
+
+    **Arguments:** `name` of the price list; `chip`; links instead of the chip's own, or a `fabric` sized for `chips`
+    endpoints.
 
     **Raises:** `UserError` for unknown names or bad files.
     """
@@ -67,7 +71,7 @@ def prices(
 
 
 def _listed(paid: Record, name: str) -> float:
-    """What memory costs within the prices of chips, by a price list or else by the default one."""
+    """Return the price of memory within chip prices: from a price list that states it, else from the default list."""
     key = f"listed_{name}"
     return paid.si(key) if key in paid.quantities else supported("prices", "default").si(key)
 
@@ -106,18 +110,27 @@ def cluster(
     clock: float | None = None,
     constants: str | Path = CALIBRATED,
 ) -> Cluster:
-    """A cluster of `chips` chips with everything around them.
+    """Return a cluster of `chips` chips with everything around them.
 
-    **Arguments:** `chip` and `chips`; the network's as `network` takes them, `in_network_reduction` by default as the stack does;
-    `stack`, the chip's usual one by default; `site`;
-    `cooling`, by default what the chip's servers are built for, or the site's; `rack`, and `rack_chips` in one instead of as
-    many as fit; `reliability` of the fleet; `recovery` of jobs; `operation`: `production` or `benchmark`, by default as the
-    `constants` imply (`usual_operation`), which also says how uneven links outside the domain are where neither link nor
-    caller does; `prices`;
-    `pool`: memory beyond the chips', by default their hosts'; `storage`; `sites` that share the chips, and the `lines`
-    between them (`continental`); `nics_per_server`, which its chips share, instead of the links' bandwidth; `clock` over the one
-    that the chip is sold with; `constants`: `calibrated` to published runs (the default), `literature`, `speed-of-light`,
-    or a `.toml` file of `hwopt calibrate`.
+    **Arguments:**
+
+    - `chip`, `chips`: type and number of chips.
+    - `domain` to `bandwidth_spread`: the network, as in `network`. `in_network_reduction` defaults to what the stack
+      does.
+    - `stack`: software; the chip's usual one by default.
+    - `site`, `cooling`: by default, cooling is what the chip's servers are built for, or the site's.
+    - `rack`, `rack_chips`: the rack, and chips in one instead of as many as fit.
+    - `reliability`, `recovery`: failure rates of the fleet, and how jobs recover.
+    - `operation`: `production` or `benchmark`; the default depends on `constants` (`usual_operation`). It also sets the
+      jitter of links outside the domain, where neither link nor caller states it.
+    - `prices`: the price list.
+    - `pool`: memory beyond the chips', by default their hosts'.
+    - `storage`: of data and checkpoints.
+    - `sites`, `lines`: sites that share the chips, and the lines between them (`continental`).
+    - `nics_per_server`: NICs shared by a server's chips, instead of the links' bandwidth.
+    - `clock`: relative to the chip's stock clock.
+    - `constants`: `calibrated` to published runs (the default), `literature`, `speed-of-light`, or a `.toml` file of
+      `hwopt calibrate`.
 
     **Raises:** `UserError` for unknown names and for a number of chips that is not at least one.
     """
@@ -180,12 +193,16 @@ def cluster(
 def cluster_pair(
     prefill: str | Path, decode: str | Path, chips: float, *, stack: str | Path | None = None, **settings: Any
 ) -> ClusterPair:
-    """Two kinds of chips in one hall, for prompts and for answers, with everything around them.
+    """Return two types of chips in one hall, for disaggregated prefill and decode, with everything around them.
 
-    **Arguments:** the chip of each group; `chips` of both together, which a plan splits; the `stack` of both, by default the one
-    that each chip usually serves with; all else of both, as `cluster` takes it.
+    **Arguments:**
 
-    **Raises:** `UserError` as `cluster`, and for several sites.
+    - `prefill`, `decode`: the chip of each group.
+    - `chips`: total of both groups, which a plan splits.
+    - `stack`: of both groups; by default the one that each chip usually serves with.
+    - `settings`: all other arguments of `cluster`, for both groups.
+
+    **Raises:** `UserError` as in `cluster`, and for several sites.
     """
     if float(settings.get("sites", 1.0)) != 1.0:
         raise UserError("sites: two groups of chips that hand over keys and values stand at one site")

@@ -1,4 +1,4 @@
-"""The table of Hugging Face layouts: which keys of a `config.json` say what, by its `model_type`."""
+"""Table of Hugging Face layouts: the meaning of the keys of a `config.json`, by its `model_type`."""
 
 import tomllib
 from collections.abc import Mapping
@@ -18,84 +18,84 @@ LENGTHS = (
     "model_max_length",
     "max_sequence_length",
 )
-"""Keys that state the longest sequence."""
+"""Keys that state the maximum sequence length."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """Layers whose attention sees a window only, where the config has no `layer_types`."""
+    """Keys that state which layers have sliding-window attention, where the config has no `layer_types`."""
 
     size: str  # key of the window's width in tokens; null: none
     optional: bool = False  # a missing width means none
     switch: str = ""  # key that must be true for windows to be used
-    every: int = 0  # each so many-th layer sees everything
+    every: int = 0  # every so many-th layer has full attention
     every_key: str = ""  # key that states `every`
-    after: str = ""  # key of the number of first layers that see everything
+    after: str = ""  # key of the number of first layers with full attention
     flags: str = ""  # key of a list, 1 for a layer with a window
     kinds: str = ""  # key of a list, "local" for a layer with a window
-    blocks: str = ""  # key of the same in blocks, such as [[["global", "local"], 12]]
+    blocks: str = ""  # key of such a list in blocks, such as [[["global", "local"], 12]]
 
 
 @dataclass(frozen=True)
 class ExpertKeys:
-    """Which layers are a mixture of experts, and of what."""
+    """Keys that state which layers are a mixture of experts, and the number and width of the experts."""
 
     count: tuple[str, ...]
     per_token: tuple[str, ...] = ("num_experts_per_tok",)
-    width: tuple[str, ...] = ()  # of one expert; none: the MLP's
+    width: tuple[str, ...] = ()  # of one expert; empty: the MLP's
     optional: bool = False  # the same `model_type` has dense models, which leave `count` out
     first: str = ""  # key of the first MoE layer, counted from 0
     last: str = ""  # key of the last one; -1: the last layer
-    step: str = ""  # key: a layer is MoE when its number, counted from 1, is a multiple
-    frequency: str = ""  # key: the same counted from 0; a list has 1 for each MoE layer
-    dense_layers: str = ""  # key of the numbers of layers that are dense all the same
-    layer_lists: tuple[str, ...] = ()  # keys of a list that says it layer by layer, before all other rules
+    step: str = ""  # key: layers whose number, counted from 1, is a multiple of its value are MoE
+    frequency: str = ""  # key: as `step`, but counted from 0; a list has 1 for each MoE layer
+    dense_layers: str = ""  # key of the numbers of layers that are dense despite the rules above
+    layer_lists: tuple[str, ...] = ()  # keys of a list with one entry per layer, which overrides all other rules
     dense_width: str = ""  # key of a dense layer's MLP, where `ffn` is an expert's
     shared: str = ""  # key of the number of shared experts
     shared_width: str = ""  # key of the width of all shared experts together
-    shared_constant: float = 0.0  # shared experts, where no key says it
+    shared_constant: float = 0.0  # shared experts, where no key states their number
 
 
 @dataclass(frozen=True)
 class ConfigFamily:
     """One layout of `config.json`; its defaults are Llama's.
 
-    Tuples hold the spellings of one key. A dot leads into a table, as in `attn_config.kv_n_heads`.
+    Tuples list alternative spellings of one key. A dot leads into a table, as in `attn_config.kv_n_heads`.
     """
 
     types: tuple[str, ...]
     layers: tuple[str, ...] = ("num_hidden_layers",)
     hidden: tuple[str, ...] = ("hidden_size",)
     heads: tuple[str, ...] = ("num_attention_heads",)
-    kv_heads: tuple[str, ...] = ("num_key_value_heads",)  # none: one for each head
+    kv_heads: tuple[str, ...] = ("num_key_value_heads",)  # empty: one for each head
     one_kv_head: str = ""  # key: true means one for all heads
     grouped_anyway: str = ""  # key: true overrules `one_kv_head`
-    kv_shared: str = ""  # key: false means one for each head, whatever `kv_heads` says
+    kv_shared: str = ""  # key: false means one for each head, regardless of `kv_heads`
     head_dim: tuple[str, ...] = ("head_dim",)
-    head_dim_required: bool = False  # else a missing one means hidden over heads
+    head_dim_required: bool = False  # else a missing one means hidden size / heads
     ffn: tuple[str, ...] = ("intermediate_size",)
     ffn_multiple: float = 0.0  # of the hidden size, where `ffn` is missing; 0: it must be stated
     ffn_multiple_key: str = ""  # key that states `ffn_multiple`
-    ffn_divisor: float = 1.0  # `ffn` counts so many matrices side by side
+    ffn_divisor: float = 1.0  # `ffn` counts this many matrices side by side
     vocab: tuple[str, ...] = ("vocab_size",)
     matrices: float = 3.0  # 3: gated MLP, 2: plain
-    tied: bool | None = False  # what a missing `tie_word_embeddings` means; None: it must be stated
-    parallel: bool | tuple[str, ...] = False  # attention beside the MLP; keys of which one must be true
+    tied: bool | None = False  # meaning of a missing `tie_word_embeddings`; None: it must be stated
+    parallel: bool | tuple[str, ...] = False  # attention in parallel with the MLP; or keys, any of which enables it
     positions: tuple[str, ...] = ()  # rows of a learned table
-    extra_positions: float = 0.0  # rows beyond those
+    extra_positions: float = 0.0  # rows in addition to those
     latent: bool = False  # latent attention (MLA)
     window: Window | None = None
     experts: ExpertKeys | None = None
-    # What a missing key means: a value, or "heads", "hidden", "ffn"
+    # Meaning of a missing key: a value, or "heads", "hidden", "ffn"
     absent: Mapping[str, Any] = field(default_factory=dict)
-    fixed: Mapping[str, Any] = field(default_factory=dict)  # values that alone are modelled, missing or stated
+    fixed: Mapping[str, Any] = field(default_factory=dict)  # the only supported values, stated or not
     equal: Mapping[str, str] = field(default_factory=dict)  # keys that must equal another key, "hidden" or "ffn"
     harmless: tuple[str, ...] = ()  # keys that change no shape in this layout
-    inner_harmless: tuple[str, ...] = ()  # the same inside the tables that the layout reads
-    approximation: str = ""  # note on a mechanism that is computed as another one
+    inner_harmless: tuple[str, ...] = ()  # such keys inside the tables that the layout reads
+    approximation: str = ""  # note on a mechanism that is approximated by another one
 
     def keys(self) -> frozenset[str]:
-        """Every key that this layout reads."""
+        """Return every key that this layout reads."""
         own = [
             *self.absent,
             *self.fixed,
@@ -116,33 +116,33 @@ class ConfigFamily:
 
 
 LATENT = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
-"""Keys of latent attention."""
+"""Keys of multi-head latent attention (MLA)."""
 
 MUST_BE_OFF = ("is_encoder_decoder", "add_cross_attention", "use_bidirectional_attention", "pruned_heads")
-"""Keys of every layout that make it another one when they are set."""
+"""Keys of every layout that change the architecture when they are set."""
 
 OFF: tuple[Any, ...] = (None, 0, False, [], {})
-"""Values of a key that mean that its feature is absent."""
+"""Values of a key that disable its feature."""
 
 UNKNOWN = ConfigFamily(types=(), tied=None)
-"""How a `model_type` that nobody knows is read: as Llama's, if nothing in the config speaks against it."""
+"""Layout for unknown values of `model_type`: Llama's, if nothing in the config contradicts it."""
 
 
 @cache
 def families() -> Mapping[str, ConfigFamily]:
-    """Layouts that can be read, by `model_type`."""
+    """Return the supported layouts, by `model_type`."""
     tables = {**_table("dense"), **_table("experts")}
     return {kind: family for family in map(_family, tables.values()) for kind in family.types}
 
 
 @cache
 def harmless() -> frozenset[str]:
-    """Keys that change no shape in any layout."""
+    """Return the keys that change no shape in any layout."""
     return frozenset(key for group in _table("harmless").values() for key in group)
 
 
 def refusal(kind: str) -> str | None:
-    """Why a `model_type` cannot be modelled; None where nothing is known against it."""
+    """Return why a `model_type` cannot be modeled; None if there is no known reason."""
     for group in _table("refused").values():
         if any(fnmatchcase(kind, pattern) for pattern in group["types"]):
             return group["reason"]
@@ -164,13 +164,13 @@ def mechanisms(config: Mapping[str, Any]) -> list[str]:
 
 @cache
 def refused_types() -> tuple[str, ...]:
-    """Every `model_type` that is refused by name."""
+    """Return every `model_type` that is refused by name."""
     return tuple(kind for group in _table("refused").values() for kind in group["types"] if "*" not in kind)
 
 
 @cache
 def composites() -> Mapping[str, str]:
-    """Configs with several parts whose text part alone is read: the `model_type` of that part, where it states none."""
+    """Return the multi-part `model_type`s of which only the text part is read -> the default `model_type` of that part."""
     return _table("composites")
 
 

@@ -1,4 +1,4 @@
-"""Which layers of a config are a mixture of experts, and which see a window only."""
+"""Mixture-of-experts layers and sliding-window attention layers of a `config.json`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,9 +10,9 @@ _SLIDING = ("sliding_attention", "chunked_attention")
 
 
 def mixture(read: Config, spec: ExpertKeys | None, shape: Mapping[str, float]) -> dict[str, float]:
-    """How many layers are a mixture of experts, and of which; nothing for a dense model.
+    """Return the fields of `Transformer` that describe a mixture of experts; an empty table for a dense model.
 
-    **Arguments:** `spec`: what the family's keys say; `shape` as it was read so far.
+    **Arguments:** `read`: the config; `spec`: the family's keys for experts; `shape`: the fields read so far.
 
     **Raises:** `UserError` for numbers that contradict each other.
     """
@@ -55,7 +55,7 @@ def _groups(read: Config) -> float:
 
 
 def _moe_layers(read: Config, spec: ExpertKeys, layers: int) -> int:
-    """How many layers are a mixture of experts."""
+    """Return the number of mixture-of-experts layers."""
     for key in spec.layer_lists:
         entries = read.entries(key)
         if entries is not None:
@@ -72,7 +72,7 @@ def _moe_layers(read: Config, spec: ExpertKeys, layers: int) -> int:
 
 
 def _turns(read: Config, key: str, layers: int) -> list[bool]:
-    """For each layer whether a frequency, or a list of 0 and 1, lets it be MoE."""
+    """Return for each layer whether `key`, a frequency or a list of 0 and 1, allows it to be a mixture of experts."""
     if not key:
         return [True] * layers
     if not isinstance(read.value(key), list):
@@ -82,7 +82,7 @@ def _turns(read: Config, key: str, layers: int) -> list[bool]:
 
 
 def _bits(read: Config, key: str, layers: int) -> list[int]:
-    """A list of 0 or 1 for each layer; empty where it is missing."""
+    """Return a list of 0 or 1 for each layer; an empty list where the key is missing."""
     entries = read.entries(key, layers) or []
     if any(each not in (0, 1) for each in entries):
         read.refuse(f"'{key}' must hold 0 or 1 for each layer")
@@ -96,7 +96,7 @@ def _last(read: Config, key: str, layers: int) -> float:
 
 
 def _numbers(read: Config, key: str, layers: int) -> set[float]:
-    """The numbers of layers that a list names."""
+    """Return the layer numbers in a list."""
     numbers = [read.check_number(key, each, 0.0, layers - 1.0) for each in read.entries(key) or ()]
     if len(set(numbers)) < len(numbers):
         read.refuse(f"'{key}' names a layer twice")
@@ -104,7 +104,7 @@ def _numbers(read: Config, key: str, layers: int) -> set[float]:
 
 
 def _count_sparse(read: Config, key: str, entries: list[Any], layers: int) -> int:
-    """MoE layers of a list: their numbers, or for each layer "dense" or "sparse", or true or false."""
+    """Return the number of MoE layers in a list: of layer numbers, or of one "dense", "sparse", true or false per layer."""
     if not all(isinstance(each, (bool, str)) for each in entries):
         return len(_numbers(read, key, layers))
     read.entries(key, layers)
@@ -115,9 +115,9 @@ def _count_sparse(read: Config, key: str, entries: list[Any], layers: int) -> in
 
 
 def windows(read: Config, window: Window | None, layers: float) -> dict[str, float]:
-    """Which share of the layers sees a window only, and how wide it is; nothing where all see everything.
+    """Return the share of layers with sliding-window attention and the window's width; an empty table if there are none.
 
-    **Raises:** `UserError` for kinds of layers that the model has no term for.
+    **Raises:** `UserError` for layer types that the model has no term for.
     """
     kinds = read.entries("layer_types", layers)
     for each in kinds or ():
@@ -154,7 +154,7 @@ def _local_layers(read: Config, window: Window, layers: int) -> float:
 
 def _every(read: Config, window: Window) -> int:
     pattern = read.value(window.every_key) if window.every_key else None
-    if pattern is None or (pattern == 0 and not isinstance(pattern, bool)):  # 0: no pattern of its own
+    if pattern is None or (pattern == 0 and not isinstance(pattern, bool)):  # 0: the family's default pattern
         return window.every
     if isinstance(pattern, str) and pattern and set(pattern[:-1]) <= {"L"} and pattern[-1] == "G":
         return len(pattern)
@@ -162,7 +162,9 @@ def _every(read: Config, window: Window) -> int:
 
 
 def _local_in_list(read: Config, key: str, layers: int) -> int:
-    """Local layers of a list of kinds, or of blocks of kinds such as `[[["global", "local"], 12]]`."""
+    """Return the number of local layers in a list with one word per layer, or in blocks such as `[[["global", "local"],
+    12]]`.
+    """
     kinds: list[Any] = []
     for each in read.entries(key) or ():
         if isinstance(each, list) and len(each) == 2 and isinstance(each[0], list):

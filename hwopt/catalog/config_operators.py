@@ -1,4 +1,4 @@
-"""Hugging Face `config.json` of models that are tables of operators: state-space and hybrid ones, ResNets, encoders."""
+"""Reading of a `config.json` as a table of operators: state-space and hybrid models, ResNets and encoders."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,28 +19,28 @@ from hwopt.workload.operator_kinds import Convolution, Elementwise, Gemm, Lookup
 
 @dataclass(frozen=True)
 class Built:
-    """A table of operators as `operator_table` takes it, and the length of a sample."""
+    """A table of operators with the settings of `operator_table`, and the length of a sample."""
 
     operators: list[Operator]
     settings: dict[str, Any]
-    length: float | None = None  # of a sample, where the config says it
+    length: float | None = None  # of a sample, where the config states it
 
 
 @dataclass(frozen=True)
 class _Layout:
-    """How configs of one kind are read."""
+    """How configs of one model type are read."""
 
     build: Callable[[Config], Built]
-    reads: tuple[str, ...]  # keys that say something of the shape
+    reads: tuple[str, ...]  # keys that describe the shape
     absent: dict[str, Any] = field(
         default_factory=dict
-    )  # what their absence means in transformers' configuration classes
-    fixed: dict[str, Any] = field(default_factory=dict)  # keys that must say this where they are
+    )  # values of missing keys in transformers' configuration classes
+    fixed: dict[str, Any] = field(default_factory=dict)  # keys that must have this value if present
 
 
 _COMMON = (
     "model_type", "num_hidden_layers", "hidden_size", "vocab_size", "tie_word_embeddings",
-    # change no product, and next to no weights
+    # change no matrix product and almost no weights
     "use_conv_bias", "mamba_conv_bias", "use_mamba_kernels", "hidden_act", "rms_norm", "norm_before_gate", "mamba_hidden_act",
     "output_router_logits", "router_aux_loss_coef", "num_logits_to_keep", "hidden_dropout", "hidden_dropout_prob",
     "attention_probs_dropout_prob", "attention_dropout", "rescale_prenorm_residual", "time_step_limit", "gradient_checkpointing",
@@ -50,16 +50,16 @@ _COMMON = (
 
 
 def known_layouts() -> tuple[str, ...]:
-    """Every `model_type` that is read as a table of operators."""
+    """Return every `model_type` that is read as a table of operators."""
     return tuple(_LAYOUTS)
 
 
 def built_of_config(config: Mapping[str, Any], where: str) -> Built:
-    """The table of operators that a config states.
+    """Return the table of operators that a config states.
 
     **Arguments:** `config`, whose `model_type` is one of `known_layouts`; `where`: the file's name for messages.
 
-    **Raises:** `UserError` for a missing, misspelt or implausible key, or layers there is no operator for.
+    **Raises:** `UserError` for a missing, misspelled or implausible key, or layers without an operator.
     """
     layout = _LAYOUTS[str(config["model_type"])]
     read = Config(config, ConfigFamily(types=(), absent=layout.absent), where)
@@ -88,7 +88,7 @@ def _shape(read: Config) -> tuple[float, float]:
 
 
 def _rank(read: Config, key: str, hidden: float) -> float:
-    """The rank of a step's projection: a 16th of the width where it is `auto`."""
+    """Return the rank of the projection of a state-space model's time step: hidden / 16, rounded up, where it is `auto`."""
     return float(-(-hidden // 16)) if read.value(key) in (None, "auto") else read.number([key])
 
 
@@ -113,7 +113,7 @@ def _mamba2(read: Config) -> Built:
 
 
 def _nemotron_h(read: Config) -> Built:
-    """A Mamba-2 layer for each M of the pattern, attention for *, an MLP for -."""
+    """Build Nemotron-H: a Mamba-2 layer for each M of the pattern, attention for *, an MLP for -."""
     layers, hidden = _shape(read)
     pattern = read.value("hybrid_override_pattern")
     if not isinstance(pattern, str) or len(pattern) != layers:
@@ -136,7 +136,7 @@ def _nemotron_h(read: Config) -> Built:
 
 
 def _jamba(read: Config) -> Built:
-    """Attention every so many layers, Mamba else; experts every so many layers, a gated MLP else."""
+    """Build Jamba: one attention layer per period, Mamba elsewhere; one expert layer per period, a gated MLP elsewhere."""
     layers, hidden = _shape(read)
     each = lambda period, offset: sum(i % period == offset for i in range(int(layers)))
     periods = [
@@ -174,7 +174,7 @@ def _encoder_blocks(read: Config, layers: float, hidden: float) -> list[Operator
 
 
 def _vit(read: Config) -> Built:
-    """Patches of an image, embedded by a convolution, and one token for the class."""
+    """Build a vision transformer: image patches embedded by a convolution, and one class token."""
     layers, hidden = _shape(read)
     image, patch, colours = (read.number([key]) for key in ("image_size", "patch_size", "num_channels"))
     if image % patch:
@@ -195,11 +195,11 @@ def _vit(read: Config) -> Built:
 
 
 def _bert(read: Config) -> Built:
-    """An encoder of text with the head of masked words; a share of the tokens is masked, the head runs for these alone."""
+    """Build BERT: a text encoder with a masked-word head. A share of the tokens is masked; the head runs for these only."""
     layers, hidden = _shape(read)
     vocab, positions = read.number(["vocab_size"]), read.number(["max_position_embeddings"])
     kinds = read.number(["type_vocab_size"])
-    tables = Lookup(entries=positions + kinds, width=hidden, pooled=3.0)  # of words the head's weights
+    tables = Lookup(entries=positions + kinds, width=hidden, pooled=3.0)  # of words: the head's weights
     norm = Elementwise(channels=hidden, kept=1.0, weights=2.0)
     pooler = Gemm(rows=1.0, inputs=hidden, outputs=hidden)
     masked = MASKED * positions
@@ -217,7 +217,7 @@ MASKED = 0.15
 
 
 def _resnet(read: Config) -> Built:
-    """A residual network of bottleneck blocks on images of 224 x 224 pixels, strides in the 3 x 3 convolution."""
+    """Build a residual network of bottleneck blocks on images of 224 x 224 pixels, with strides in the 3 x 3 convolution."""
     depths, widths = read.entries("depths"), read.entries("hidden_sizes")
     if not depths or not widths or len(depths) != len(widths):
         read.refuse("'depths' and 'hidden_sizes' must be lists of as many stages")
@@ -229,16 +229,19 @@ def _resnet(read: Config) -> Built:
 
 
 def _normed(rows: float, channels: float, count: float = 1.0) -> Operator:
-    """Batch normalisation and activation: read for its statistics, then read and written."""
+    """Return batch normalization with activation: one read for the statistics, then one read and one write."""
     return Elementwise(count=count, rows=rows, channels=channels, reads=2.0, kept=1.0, weights=2.0)
 
 
 def _stage(
     inputs: float, middle: float, outputs: float, size: float, blocks: float, stride: float
 ) -> tuple[list[Operator], float]:
-    """Bottleneck blocks of one size, the first of which may shrink the image; and the elements that go into them.
+    """Build the bottleneck blocks of one stage; the first block may shrink the image.
 
-    **Source:** He et al., arXiv 1512.03385, table 1; strides as in version 1.5 (torchvision, NVIDIA DeepLearningExamples).
+    **Returns:** the operators, and the number of elements that enter the blocks.
+
+    **Source:** He et al., arXiv 1512.03385, table 1; strides as in version 1.5 (torchvision, NVIDIA
+    DeepLearningExamples).
     """
     before, rows, more = (size * stride) ** 2, size**2, blocks - 1.0
     operators: list[Operator] = [
@@ -260,11 +263,11 @@ def _stage(
 
 
 def resnet(depths: list[float], widths: list[float], stem: float, colours: float, classes: float) -> Built:
-    """A residual network by the blocks of its stages and their widths, on images of 224 x 224 pixels."""
+    """Build a residual network from the number and width of the blocks of its stages, on images of 224 x 224 pixels."""
     operators: list[Operator] = [
         Convolution(inputs=colours, outputs=stem, size=112.0, kernel=7.0, stride=2.0),
         _normed(112.0**2, stem),
-        Elementwise(rows=56.0**2, channels=stem, reads=4.0, kept=1.0),  # the largest of 2 x 2
+        Elementwise(rows=56.0**2, channels=stem, reads=4.0, kept=1.0),  # max pooling over 2 x 2 elements
     ]
     inputs, size, kept = stem, 56.0, 0.0
     for stage, (blocks, width) in enumerate(zip(depths, widths, strict=True)):
@@ -331,4 +334,4 @@ _LAYOUTS: dict[str, _Layout] = {
         {"layer_type": "bottleneck", "downsample_in_first_stage": False, "downsample_in_bottleneck": False},
     ),
 }  # fmt: skip
-"""How each `model_type` is read; defaults are those of transformers' configuration classes."""
+"""Reading rules of each `model_type`; defaults are those of transformers' configuration classes."""

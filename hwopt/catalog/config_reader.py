@@ -1,4 +1,4 @@
-"""Reads a `config.json` key by key: every value is checked, and no key that could change the shape is passed over."""
+"""Checked access to the keys of a `config.json`. No key that could change the model's shape is ignored."""
 
 import math
 import re
@@ -10,24 +10,24 @@ from hwopt.catalog.config_families import OFF, UNKNOWN, ConfigFamily, families, 
 from hwopt.errors import UserError, suggest
 
 MOST_LAYERS = 10_000.0
-"""More layers than any model has."""
+"""Upper limit of the number of layers: more than any model has."""
 
 MOST = 1e8
-"""More than any width, head or expert count, or vocabulary of a model."""
+"""Upper limit of a width, head count, expert count or vocabulary: more than any model has."""
 
 MOST_TOKENS = 1e10
-"""More than any window or position table of a model."""
+"""Upper limit of a window or a position table, in tokens: more than any model has."""
 
 _ABOUT_SHAPE = re.compile(
     "expert|moe|attn|attention|mixer|mixture|ssm|mamba|rwkv|conv|recurren|rnn|lru|linear|delta|rank|layer_type|layers|block"
     "|heads|head_dim|_kv|kv_|ffn|mlp|feed_forward|intermediate|hidden_size|d_model|_dim$|embed|dense|sparse|window|chunk|cross"
     "|encoder|decoder|vision|audio|latent|compress|index_|indexer|altup|laurel|per_layer|hash|gram|positions|hyper|hc_|cycles"
 )
-"""What a key that may change a shape speaks of."""
+"""Pattern of key names that may describe the model's shape."""
 
 
 def near(word: str, known: Iterable[str]) -> list[str]:
-    """Known spellings that `word` may be a slip of: a letter or two apart."""
+    """Return the known spellings of which `word` may be a misspelling: they differ by a letter or two."""
     return get_close_matches(word, list(known), n=3, cutoff=0.6 if len(word) <= 4 else 0.8)
 
 
@@ -44,7 +44,7 @@ class Config:
         raise UserError(f"{self.where}: {complaint}")
 
     def value(self, key: str) -> Any:
-        """What `key` states; None where it is missing or null."""
+        """Return the value of `key`; None where it is missing or null."""
         table, _, inner = key.partition(".")
         value = self.values.get(table)
         if not inner or value is None:
@@ -54,7 +54,7 @@ class Config:
         return value.get(inner)
 
     def look_up(self, keys: Iterable[str]) -> tuple[str, Any]:
-        """The spelling in use and its value; None for no value. Two spellings must agree."""
+        """Return the spelling in use and its value; None for no value. Several spellings must agree."""
         pairs = [(key, value) for key in keys if (value := self.value(key)) is not None]
         for key, value in pairs[1:]:
             if value != pairs[0][1]:
@@ -70,10 +70,10 @@ class Config:
         null: float | None = None,
         layers: float = 0.0,
     ) -> float:
-        """An integer.
+        """Return an integer.
 
-        **Arguments:** `keys` are its spellings; `least` and `most` bound it; `null` is what null means, where it means
-        something; `layers`: a list with the same number for each layer will do.
+        **Arguments:** `keys`: its spellings; `least` and `most`: its bounds; `null`: the meaning of a null value, where
+        it has one; `layers`: accept a list that repeats the same number for each of so many layers.
         """
         keys = tuple(keys)
         key, value = self.look_up(keys)
@@ -84,7 +84,7 @@ class Config:
         return self.check_number(key, value, least, most)
 
     def check_number(self, key: str, value: Any, least: float, most: float) -> float:
-        """`value` as an integer between `least` and `most`."""
+        """Return `value` as an integer between `least` and `most`."""
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             self.refuse(f"'{key}' must be a number, not {short(value)}")
         if not value >= 0 or value == math.inf:
@@ -120,11 +120,11 @@ class Config:
         self.refuse(f"'{key}' is missing, and model_type '{self.kind}' needs it")
 
     def role(self, name: str) -> float:
-        """A number by what it says, not by its key: "heads", "hidden" or "ffn"."""
+        """Return a number by its role instead of its key: "heads", "hidden" or "ffn"."""
         return self.number(getattr(self.family, name))
 
     def flag(self, key: str, absent: bool | None = None) -> bool:
-        """A switch: what it says, else what the family says of its absence, else `absent`."""
+        """Return a switch: its value, else the family's default, else `absent`."""
         value = self.value(key)
         if value is None:
             value = self.family.absent.get(key, absent)
@@ -135,7 +135,7 @@ class Config:
         return value
 
     def entries(self, key: str, count: float | None = None) -> list[Any] | None:
-        """A list, of `count` entries if that is given; None where it is missing, null or empty."""
+        """Return a list, of `count` entries if that is given; None where it is missing, null or empty."""
         value = self.value(key)
         if value is None:
             value = list(self.family.absent.get(key, ()))
@@ -146,10 +146,10 @@ class Config:
         return value or None
 
     def check(self) -> None:
-        """Refuses keys that nobody reads and that may change the shape, and values that make it another layout.
+        """Refuse unread keys that may change the shape, and values that mean another layout.
 
-        In a known layout a key passes when it is read, known to be harmless, set to nothing (null, false, 0), or does not
-        speak of a shape; in an unknown one it must be read or known to be harmless.
+        In a known layout, a key passes if it is read, known to be harmless, disabled (null, false, 0), or its name does
+        not suggest a shape. In an unknown layout, it must be read or known to be harmless.
         """
         reads, family = self.family.keys(), self.family
         tables = {key.partition(".")[0] for key in reads if "." in key}
@@ -170,7 +170,7 @@ class Config:
                     self.refuse(f"'{key}' = {stated} is not {wanted:g}, which the closed form has no term for")
 
     def check_keys(self, reads: Iterable[str]) -> None:
-        """Refuses keys that are not among those read and that may change the shape, or are slips of one that is read."""
+        """Refuse keys that are not among those read, if they may change the shape or misspell a key that is read."""
         known = tuple(reads)
         for key, value in self.values.items():
             self._check_key(key, key, value, known, self.family.harmless)
@@ -207,6 +207,6 @@ class Config:
 
 
 def short(value: Any) -> str:
-    """A value as messages show it."""
+    """Return a value as messages show it, shortened to 60 characters."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -1,4 +1,4 @@
-"""Finds data files of other packages by entry point, so that their chips stand beside ours."""
+"""Discovery of data files of other packages by entry point, so that their chips appear in the catalog."""
 
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -9,12 +9,12 @@ from typing import NamedTuple
 from hwopt.errors import UserError
 
 GROUP = "hwopt.data"
-"""Entry-point group under which a distribution offers data files: `any_name = "package"`. The package's folder is laid out as
-`hwopt/data`: `chips/my-chip.toml`, `sites/my-site.toml`, ..."""
+"""Entry-point group under which a distribution offers data files: `any_name = "package"`. The package's folder is laid out
+as `hwopt/data`: `chips/my-chip.toml`, `sites/my-site.toml`, ..."""
 
 
 class Contribution(NamedTuple):
-    """A data file of another package, and whose it is."""
+    """A data file of another package, with a description of the distribution that owns it."""
 
     path: Path
     owner: str
@@ -22,26 +22,26 @@ class Contribution(NamedTuple):
 
 @cache
 def contributed(kind: str) -> dict[str, tuple[Contribution, ...]]:
-    """Files that other packages offer for a kind, by the stems of their names; imports none of the packages.
+    """Return the files that other packages offer for one type of entry, by file stem. Imports none of the packages.
 
-    **Arguments:** `kind` one of `fields.KINDS`.
+    **Arguments:** `kind`: the type of entry, one of `fields.KINDS`.
 
-    **Returns:** every file under its stem: more than one where packages disagree (`names.find` then refuses it).
+    **Returns:** all files of each stem. There are several where packages disagree (`names.find` then refuses the name).
 
-    **Raises:** `UserError` where an entry point names no package that can be found.
+    **Raises:** `UserError` where an entry point names a package that cannot be found.
     """
     found: dict[str, dict[Path, Contribution]] = {}
     for entry in entry_points(group=GROUP):
         owner = _describe(entry)
         for folder in _folders(entry, owner):
             for path in sorted((folder / kind).glob("*.toml")):
-                # A distribution met twice, as an editable install is, offers one file.
+                # A distribution found twice, such as an editable install, offers one file.
                 found.setdefault(path.stem.lower(), {}).setdefault(path.resolve(), Contribution(path, owner))
     return {stem: tuple(files.values()) for stem, files in found.items()}
 
 
 def _folders(entry: EntryPoint, owner: str) -> list[Path]:
-    """Where the package of an entry point lies; a parent package may be imported, the package itself is not."""
+    """Return the folders of an entry point's package; its parent package may be imported, the package itself is not."""
     try:
         spec = find_spec(entry.value)
     except Exception as error:  # the parent is a third party's and may fail in any way

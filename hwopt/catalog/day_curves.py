@@ -1,4 +1,4 @@
-"""A day of requests, as people measure it: 24 hourly counts in a `.toml` (`requests = [...]`) or a `.csv` (`hour,requests`)."""
+"""Measured hourly requests of a day: 24 counts in a `.toml` (`requests = [...]`) or a `.csv` (`hour,requests`)."""
 
 import csv
 import math
@@ -10,15 +10,17 @@ from hwopt.catalog.load import read_text, read_toml
 from hwopt.errors import UserError
 from hwopt.units import read_number
 
-HOURS = 24  # of a day
+HOURS = 24  # per day
 
 EXAMPLE = "24 rows of hour,requests in a .csv, or requests = [24 numbers] in a .toml"
 
 
 def day_curve(path: str) -> tuple[float, ...]:
-    """Requests of each hour of a day over the mean hour's; counts or rates, in any unit.
+    """Return the requests of each hour of a day, divided by their mean. The file states counts or rates in any unit.
 
-    **Raises:** `UserError` where there is no such file, and where it does not hold 24 numbers, none negative and one above 0.
+    **Arguments:** `path` of a `.csv` or `.toml` file.
+
+    **Raises:** `UserError` for a missing file, and for anything but 24 numbers that are not negative and not all 0.
     """
     file = Path(path)
     if file.suffix.lower() not in (".csv", ".toml"):

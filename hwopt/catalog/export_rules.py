@@ -1,4 +1,4 @@
-"""Export rules: dated entries as what a chip may not reach."""
+"""Export control rules: dated catalog entries with the thresholds that a chip must stay below."""
 
 from pathlib import Path
 
@@ -7,9 +7,9 @@ from hwopt.hardware.export_rule import FIGURES, PARAGRAPHS, ExportRule, Threshol
 
 
 def export_rule(name: str | Path) -> ExportRule:
-    """A rule of the catalogue, or of a user's own `.toml`.
+    """Return an export control rule of the catalog, or of a user's own `.toml`.
 
-    **Arguments:** `name` of `export_rules`, such as `october-2023`, or a path.
+    **Arguments:** `name` of an entry of `export_rules`, such as `october-2023`, or a path.
 
     **Raises:** `UserError` for an unknown name or a bad file.
     """

@@ -1,4 +1,4 @@
-"""Fabrics: a topology and its parts, and how both appear as the two outer tiers of a network."""
+"""Network fabrics: a topology with its parts, and its representation as the two outer tiers of a network."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -13,27 +13,27 @@ from hwopt.quantity import quantities
 from hwopt.types import Scalar
 
 UNLIMITED = 1e9
-"""Endpoints of an inner tier with nothing outside it: more than anyone has."""
+"""Number of endpoints of an inner tier with nothing outside it: larger than any cluster."""
 
 
 class FabricTiers(NamedTuple):
     """A fabric as the two outer tiers of `hwopt.hardware.network.Network`, in plain numbers.
 
-    Pairs are (inner tier, outer tier). Where all chips fit the inner one, the outer one repeats its hops and costs nothing.
-    Prices have the NIC in them; powers do not, as a server's `host_power` has it.
+    Pairs are (inner tier, outer tier). Where all chips fit into the inner tier, the outer one has the same hops and
+    costs nothing. Prices include the NIC. Powers do not, because a server's `host_power` includes it.
     """
 
     link: str  # entry of `links`
     pod: float  # endpoints of the inner tier
-    core_bandwidth_ratio: float  # of an endpoint's bandwidth out of the inner tier over that within
-    hops: tuple[float, float]  # most switches passed; links crossed where there are none
-    added_latency_s: tuple[float, float]  # over a path of one hop
+    core_bandwidth_ratio: float  # bandwidth of an endpoint out of the inner tier / within it
+    hops: tuple[float, float]  # maximum number of switches passed; of links crossed where there are no switches
+    added_latency_s: tuple[float, float]  # compared with a path of one hop
     usd_per_endpoint: tuple[float, float]
     power_w_per_endpoint: tuple[float, float]
     dimensions: float  # axes of a torus, else 1
     crossings: float  # of an all-to-all on a torus, else 0
-    links: float  # of an endpoint
-    switched: float  # 1, or 0 where endpoints pass traffic on
+    links: float  # per endpoint
+    switched: float  # 1; 0 where endpoints forward traffic
     switches_per_endpoint: tuple[float, float]
     switch_price_share: tuple[float, float]
     switch_power_share: tuple[float, float]
@@ -49,7 +49,7 @@ _TOPOLOGIES: Mapping[str, type[Topology]] = {
 
 
 def topology(name: str | Path) -> Topology:
-    """The topology of a fabric.
+    """Return the topology of a fabric.
 
     **Arguments:** `name` of a fabric, or the path of a `.toml` file.
 
@@ -75,7 +75,7 @@ def topology(name: str | Path) -> Topology:
 
 
 def parts(name: str | Path) -> Parts:
-    """What a fabric is built of.
+    """Return the prices, powers and latencies of a fabric's parts: switches, cables and NICs.
 
     **Arguments:** `name` of a fabric, or the path of a `.toml` file.
 
@@ -84,20 +84,21 @@ def parts(name: str | Path) -> Parts:
     entry = supported("fabrics", name)
     if not issubclass(_TOPOLOGIES.get(str(entry.text["topology"]), Topology), Direct):
         for key in ("port_price", "port_power"):
-            entry.si(key)  # which nothing stands for where there are switches
+            entry.si(key)  # refuses a switched fabric that does not state it
     return built(Parts, entry)
 
 
 def fabric_tiers(name: str | Path, chips: float) -> FabricTiers:
-    """How a fabric over `chips` endpoints appears as the two outer tiers of a network.
+    """Return a fabric over `chips` endpoints as the two outer tiers of a network.
 
-    The inner tier is what has full bandwidth within few hops: two levels of a fat tree (a leaf, where it is oversubscribed),
-    a group of a dragonfly, all of a torus. Its price is that of the fabric cut off there, `price(pod) / pod`; the rest
-    of `price(chips) / chips` is the outer tier's. Powers likewise.
+    The inner tier has full bandwidth within few hops. It is two levels of a fat tree (one leaf, if it is
+    oversubscribed), a group of a dragonfly, or the whole torus. Its price per endpoint is that of a fabric of its size,
+    `price(pod) / pod`. The outer tier has the rest of `price(chips) / chips`. Powers are split in the same way.
 
     **Arguments:** `name` of a fabric, or the path of a `.toml` file; `chips` it connects.
 
-    **Raises:** `UserError` for unknown names, bad files, a link that is no scale-out link, or more chips than it connects.
+    **Raises:** `UserError` for unknown names, bad files, a link that is not a scale-out link, or more chips than it
+    connects.
     """
     entry, shape, bill = supported("fabrics", name), topology(name), parts(name)
     link = supported("links", str(entry.text["link"]))
@@ -114,7 +115,7 @@ def fabric_tiers(name: str | Path, chips: float) -> FabricTiers:
     wired = replace(bill, nic_w=leaf(0.0))
 
     def split(total: Callable[[Topology, Scalar, Parts], Scalar], bought: Parts) -> tuple[float, float]:
-        """What an endpoint has of the inner tier, and of the rest."""
+        """Return an endpoint's share of a total within the inner tier, and of the rest."""
         near, far = float(total(shape, inner, bought) / inner), float(total(shape, whole, bought) / whole)
         return near, max(far - near, 0.0) if count > pod else 0.0
 
@@ -122,7 +123,7 @@ def fabric_tiers(name: str | Path, chips: float) -> FabricTiers:
     usd, watts = split(Topology.price_usd, bill), split(Topology.power_w, wired)
 
     def share(port: Scalar, of: tuple[float, float]) -> tuple[float, float]:
-        """What switches are of a sum over both tiers; at most all of it, whatever rounding says."""
+        """Return the switches' share of a sum over both tiers; at most 1, despite rounding."""
         near, far = (min(float(port) * n / all_, 1.0) if all_ > 0.0 else 0.0 for n, all_ in zip(ports, of, strict=True))
         return near, far
 

@@ -1,4 +1,4 @@
-"""Buildings, cooling and racks around chips."""
+"""Buildings, cooling and racks around chips, from catalog entries."""
 
 import math
 from pathlib import Path
@@ -11,13 +11,15 @@ from hwopt.hardware.peripherals import MemoryPool
 from hwopt.units import ZERO_CELSIUS_K
 
 _USUAL_CABLES = "nvlink-5"
-"""Link whose copper stands for that of links that state none (estimate)."""
+"""Link whose copper cables are assumed for links that state none (estimate)."""
 
 
 def facility(site: str | Path, chip: str | Path) -> Facility:
-    """The building at a site around servers of a chip.
+    """Return the building at a site, equipped for servers of a chip.
 
-    Host power is the chip's `host_power` where it states one, the site's otherwise.
+    Host power is the chip's `host_power` where its entry states one, the site's otherwise.
+
+    **Arguments:** name or path of a `site` and of a `chip`.
 
     **Raises:** `UserError` for unknown names or bad files.
     """
@@ -26,19 +28,19 @@ def facility(site: str | Path, chip: str | Path) -> Facility:
 
 
 def default_cooling(chip: str | Path, site: str | Path) -> str:
-    """The cooling that a chip's servers are built for, or else the site's."""
+    """Return the name of the cooling that a chip's servers are built for, or else of the site's cooling."""
     return str(record("chips", chip).text.get("cooling") or record("sites", site).text.get("cooling") or "air")
 
 
 def own_cooling(chip: str | Path) -> Cooling:
-    """What a chip's servers are built for: air where its entry names none."""
+    """Return the cooling that a chip's servers are built for: air where its entry names none."""
     return cooling(str(record("chips", chip).text.get("cooling") or "air"), chip)
 
 
 def cooling(name: str | Path, chip: str | Path | None = None) -> Cooling:
-    """A cooling technology around a chip, whose own `junction_limit` counts where it states one.
+    """Return a cooling technology around a chip. The chip's own `junction_limit` replaces the entry's where it states one.
 
-    **Raises:** `UserError` for unknown names, bad files, or a coolant that is no cooler than the junction may be.
+    **Raises:** `UserError` for unknown names, bad files, or a coolant that is not cooler than the junction limit.
     """
     entry = supported("cooling", name)
     limit = entry.si("junction_temperature")
@@ -62,15 +64,22 @@ def rack(
     chips: float | None = None,
     scale_up: str | Path | None = None,
 ) -> Rack:
-    """A rack of servers of a chip, filled as far as power, weight and cables allow.
+    """Return a rack of servers of a chip, filled as far as power, weight and cables allow.
 
-    Chips are provisioned at `(TDP + host + network + memory pool) / (1 - fans) / efficiency`, with optics on all scale-up
-    links where the domain does not fit. A rack that has room for a whole scale-up domain holds whole domains; any rack holds
-    one chip, and says so where even that is too much (`rack_power` margin).
+    Power provisioned per chip is `(TDP + host + network + memory pool) / (1 - fans) / efficiency`. It includes optics
+    on all scale-up links if the scale-up domain does not fit into the rack. A rack with room for a whole scale-up
+    domain contains whole domains only. Any rack contains at least one chip; the `rack_power` margin reports when even
+    that is too much.
 
-    **Arguments:** `name` of a rack, or a path; `chips` a rack, instead of as many as fit; `scale_up` link, whose cables the
-    rack holds, instead of the chip's own. A link that states no cables has NVLink 5's; one that states what its optics
-    beyond racks cost and draw, more than the link itself, is not charged the rack's, which serve a domain behind switches.
+    **Arguments:**
+
+    - `name`: a rack of the catalog, or a path.
+    - `chip`, `around`, `building`, `network`, `pool`: the chip and everything that determines its power.
+    - `chips`: chips per rack, instead of as many as fit.
+    - `scale_up`: the link whose cables fill the rack, instead of the chip's own.
+
+    A link that states no cables has those of NVLink 5. A link may state energy and price of its optics between racks;
+    they replace the rack's, which are those of a domain behind switches.
 
     **Raises:** `UserError` for unknown names or bad files.
     """

@@ -1,4 +1,4 @@
-"""Which keys a data file of each kind may hold, with their SI units, and which it must: most are fields of the model's modules."""
+"""Schema of the data files: keys of each type of entry with their SI units, and the required ones. Most are module fields."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ ARCHITECTURES = (
     "default", "volta", "ampere", "ada", "hopper", "blackwell", "rubin", "cdna2", "cdna3", "cdna4", "tpu", "trainium", "gaudi",
     "ascend", "wafer", "lpu", "ipu",
 )  # fmt: skip
-"""Chip families that a stack may tell apart."""
+"""Chip families for which a stack may state separate values."""
 
 _COMMON = ("title", "vendor", "note", "unsupported")
 
@@ -40,16 +40,16 @@ Tables = dict[str, tuple[tuple[str, ...], str]]
 
 @dataclass(frozen=True)
 class Entry:
-    """The keys of one kind of entry."""
+    """The keys of one type of catalog entry."""
 
-    noun: str  # in messages
+    noun: str  # of one entry, for messages
     text: tuple[str, ...]
     quantities: dict[str, str]  # key -> SI unit
     required: tuple[str, ...] = ()
     tables: Tables = field(default_factory=dict)
     lists: Mapping[str, tuple[str, ...]] = field(
         default_factory=dict
-    )  # key of a list -> what the entry must state where it has it
+    )  # key of a list -> keys that an entry with this list must state
 
 
 def _stated(kind: type, of: str) -> list[Quantity]:
@@ -57,17 +57,20 @@ def _stated(kind: type, of: str) -> list[Quantity]:
 
 
 def keys(kind: type, of: str = "") -> dict[str, str]:
-    """Single numbers of a module that a file states, key -> SI unit; `of` says whose file, where it has several."""
+    """Return the scalar fields of a module that a file states, as key -> SI unit.
+
+    **Arguments:** `kind`: the module's class; `of`: the file, where a module's fields are spread over several.
+    """
     return {str(each.key): each.stated or each.unit or "1" for each in _stated(kind, of) if not each.elements}
 
 
 def _required(kind: type, of: str = "") -> tuple[str, ...]:
-    """Keys of a module that a file cannot leave open."""
+    """Return the keys of a module that a file must state."""
     return tuple(str(each.key) for each in _stated(kind, of) if each.default is None and not each.follows)
 
 
 def _by_unit(words: Mapping[str, str]) -> dict[str, str]:
-    """Key -> SI unit, from SI unit -> keys."""
+    """Return key -> SI unit, from SI unit -> keys."""
     return {key: unit for unit, each in words.items() for key in each.split()}
 
 
@@ -84,10 +87,15 @@ def _entry(
     optional_tables: Tables | None = None,
     alternatives: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
 ) -> Entry:
-    """The keys of an entry that states the fields of a module.
+    """Return the keys of an entry that states the fields of a module.
 
-    **Arguments:** `noun` of one entry; the module's `kind`, and what part `of` it; `texts` and `numbers` beside the
-    module's that the entry must hold, and may; `tables` likewise.
+    **Arguments:**
+
+    - `noun`: name of one entry, for messages.
+    - `kind`, `of`: the module's class, and the part of its fields that this file states.
+    - `texts`, `numbers`, `tables`: required keys in addition to the module's.
+    - `optional_texts`, `optional`, `optional_tables`: optional ones.
+    - `alternatives`: key of a list -> keys that an entry with this list must state, instead of all required ones.
     """
     lists = {str(each.key): (each.elements, each.unit or "1") for each in _stated(kind, of) if each.elements}
     return Entry(
@@ -101,10 +109,10 @@ def _entry(
 
 
 OPERATORS = "operators"
-"""Key of a workload's list of operators, which stands instead of a transformer's shape."""
+"""Key of a workload's list of operators, the alternative to a transformer's shape."""
 
 CAUSES = ("dies", "stacks", "hosts", "links", "switches", "racks", "cooling", "software")
-"""Parts whose failures interrupt a job."""
+"""Causes of job interruptions: failing parts of a machine."""
 
 ENTRIES: Mapping[str, Entry] = {
     "chips": _entry(
@@ -239,7 +247,7 @@ ENTRIES: Mapping[str, Entry] = {
         {figure: (PARAGRAPHS, unit or "1") for figure, unit in FIGURES.items()},
     ),
 }
-"""The keys of every kind of entry; the kinds are the folders of `hwopt/data`."""
+"""The keys of every type of catalog entry; the types are the folders of `hwopt/data`."""
 
 KINDS = tuple(ENTRIES)
 

@@ -1,4 +1,4 @@
-"""Hugging Face `config.json` as a transformer's shape."""
+"""Conversion of a Hugging Face `config.json` to a transformer's shape or a table of operators."""
 
 import json
 import re
@@ -81,7 +81,7 @@ def _settings(built: Built) -> tuple[dict[str, float], dict[str, str]]:
 
 
 def _row(operator: Operator) -> dict[str, Any]:
-    """An operator as a row of an entry."""
+    """Return an operator as a row of an entry."""
     own = {each.name: getattr(operator, each.name) for each in fields(operator)}
     return {"op": operator.op} | {
         each.name: own[each.name] for each in fields(operator) if own[each.name] != each.default
@@ -128,9 +128,10 @@ def _tower(keys: Any) -> str:
 
 
 def read_config(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The keys of a `config.json`, and those of its text part where the model has several parts and that part can be read.
+    """Return the keys of a `config.json`, and those of its text part where the model has several parts and the text part
+    is supported.
 
-    **Raises:** `UserError` for a file that cannot be read, that holds no table of keys, or whose parts are not known.
+    **Raises:** `UserError` for a file that cannot be read, that is not a table of keys, or whose parts are not known.
     """
     try:
         config = json.loads(read_text(path), object_pairs_hook=partial(_table, str(path)))
@@ -138,7 +139,7 @@ def read_config(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         raise UserError(f"{path} is not a config.json: it is nested too deeply") from None
     except UserError:
         raise
-    except ValueError as failure:  # no JSON, or an integer of thousands of digits
+    except ValueError as failure:  # not JSON, or an integer of thousands of digits
         raise UserError(f"{path} is not JSON: {failure}") from None
     if not isinstance(config, dict):
         raise UserError(f"{path} holds no table of keys")
@@ -157,7 +158,7 @@ def _table(where: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _deep(value: Any, levels: int) -> bool:
-    """Whether tables and lists lie in one another more than so many levels deep."""
+    """Return whether tables and lists are nested more than `levels` deep."""
     inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return levels < 0 or any(_deep(each, levels - 1) for each in inside)
 
@@ -183,9 +184,9 @@ def _text_part(config: dict[str, Any], where: str) -> dict[str, Any]:
 
 
 def config_length(config: Mapping[str, Any], where: str) -> float:
-    """The longest sequence that a config states, 4,096 tokens where it states none.
+    """Return the maximum sequence length that a config states; 4,096 tokens where it states none.
 
-    **Raises:** `UserError` for a length that is no number.
+    **Raises:** `UserError` for a length that is not a number.
     """
     read = Config(config, UNKNOWN, where)
     for key in LENGTHS:
@@ -195,15 +196,15 @@ def config_length(config: Mapping[str, Any], where: str) -> float:
 
 
 def shape_of_config(config: Mapping[str, Any], where: str) -> dict[str, float]:
-    """The fields of `Transformer` that a config states.
+    """Return the fields of `Transformer` that a config states.
 
-    `hwopt/data/configs` lists the layouts that are known, by `model_type`, and those that are refused, with the reason.
-    An unknown `model_type` is read as Llama's if every key of the config is one that Llama has or that changes no shape.
+    `hwopt/data/configs` lists the supported layouts, by `model_type`, and the refused ones with the reason. An unknown
+    `model_type` is read as Llama's if every key of the config is one that Llama has or that changes no shape.
 
     **Arguments:** `config`: the text part that `read_config` returns; `where`: the file's name for messages.
 
-    **Raises:** `UserError` for a missing, misspelt or contradictory key, an implausible value, layers the model has no
-    term for, or a key that may change the shape and is not known.
+    **Raises:** `UserError` for a missing, misspelled or contradictory key, an implausible value, layers that the model
+    has no term for, or an unknown key that may change the shape.
     """
     family = _family_of(config, where)
     read = Config(config, family, where)
@@ -269,7 +270,7 @@ def _ffn(read: Config, family: ConfigFamily, hidden: float) -> float:
 def _parallel(read: Config, family: ConfigFamily) -> bool:
     if isinstance(family.parallel, bool):
         return family.parallel
-    return any([read.flag(key) for key in family.parallel])  # a list: every switch is looked at
+    return any([read.flag(key) for key in family.parallel])  # a list, so that every switch is checked
 
 
 def _attention(read: Config, family: ConfigFamily, hidden: float) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Reads data files, each when it is asked for: entries of the catalogue by name, a user's own by path."""
+"""On-demand reading of data files: catalog entries by name, a user's own files by path."""
 
 import os
 import re
@@ -25,12 +25,12 @@ Module = TypeVar("Module")
 
 
 def leaf(value: object) -> Any:
-    """A number, or a short list of them, as the model's inputs hold them: a NumPy float64 array, cast at the boundary."""
+    """Return a number or a short list of numbers as a model input: a NumPy float64 array, cast at the model's boundary."""
     return np.asarray(value, np.float64)
 
 
 def is_path(name: object) -> bool:
-    """Whether a name means a user's own file: it is a `Path`, or ends in `.toml` or `.json`."""
+    """Return whether a name means a user's own file: it is a `Path`, or ends in `.toml` or `.json`."""
     return isinstance(name, Path) or (isinstance(name, str) and name.lower().endswith((".toml", ".json")))
 
 
@@ -50,20 +50,20 @@ def config_file(kind: str, name: str | Path) -> Path | None:
 
 @cache
 def sources() -> Mapping[str, str]:
-    """The citations of the shipped data, by id."""
+    """Return the citations of the shipped data, by id."""
     return tomllib.loads((data_root() / "sources.toml").read_text(encoding="utf-8"))
 
 
 def record(kind: str, name: str | Path) -> Record:
-    """One entry of the catalogue, or a user's own file of the same form.
+    """Return one entry of the catalog, or a user's own file of the same form.
 
-    **Arguments:** `kind` one of `kinds`; `name` any spelling `find` knows, or the path of a `.toml` file. Such a file
-    may cite the catalogue's sources and add its own in a table `[sources]`. A workload may be a Hugging Face `config.json`,
-    or a folder that holds one.
+    **Arguments:** `kind`: the type of entry, one of `kinds`; `name`: any spelling that `find` knows, or the path of a
+    `.toml` file. Such a file may cite the catalog's sources and add its own in a table `[sources]`. A workload may be a
+    Hugging Face `config.json`, or a folder that contains one.
 
     **Returns:** its texts and quantities, unconverted; `Record.si` converts.
 
-    **Raises:** `UserError`, one line, for an unknown name, an unreadable file, or a file the schema refuses.
+    **Raises:** `UserError`, one line, for an unknown name, an unreadable file, or a file that violates the schema.
     """
     check_kind(kind)
     if is_path(name) or config_file(kind, name):
@@ -72,9 +72,9 @@ def record(kind: str, name: str | Path) -> Record:
 
 
 def supported(kind: str, name: str | Path) -> Record:
-    """As `record`, and refuses an entry that only documents why it cannot be modelled.
+    """Return an entry like `record`, but refuse one that only documents why it cannot be modeled.
 
-    **Raises:** `UserError` as `record`, and with the entry's own reason.
+    **Raises:** `UserError` as in `record`, and with the entry's own reason.
     """
     entry = record(kind, name)
     if "unsupported" in entry.text:
@@ -84,7 +84,7 @@ def supported(kind: str, name: str | Path) -> Record:
 
 @cache
 def _entry(kind: str, slug: str) -> Record:
-    """An entry by its slug: another package's file, in which numbers have sources as in ours, else ours."""
+    """Return an entry by its slug, from another package if one contributes it. There, too, numbers need sources."""
     for each in contributed(kind).get(slug, ()):
         return _read(kind, each.path, own=False)
     return parse(kind, slug, _shipped(kind, slug), sources(), f"{kind}/{slug}.toml")
@@ -99,12 +99,14 @@ def _read(kind: str, path: Path, *, own: bool) -> Record:
 
 
 def _on_its_base(kind: str, path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
-    """A user's file over the entry that it names as `base`: what it does not say is as there."""
+    """Return a user's file merged over the entry that it names as `base`, which supplies everything that the file leaves
+    out.
+    """
     if config := config_file(kind, path):
         return config_table(config)
     if path.suffix.lower() != ".toml":
         raise UserError(f"{path}: a {ENTRIES[kind].noun} is read from a .toml file")
-    table = read_toml(path)  # refuses names that no file has
+    table = read_toml(path)  # refuses impossible file names
     if path.resolve() in above:
         raise UserError(f"{path}: 'base' leads back to the file itself")
     if "base" not in table:
@@ -130,7 +132,7 @@ def _on_its_base(kind: str, path: Path, above: tuple[Path, ...]) -> dict[str, An
 
 
 def read_toml(path: Path) -> dict[str, object]:
-    """A user's TOML file.
+    """Return the content of a user's TOML file.
 
     **Raises:** `UserError` for a file that cannot be read or is not TOML.
     """
@@ -154,12 +156,15 @@ def _number(text: str) -> float:
 
 
 def built(kind: type[Module], entries: Record | Mapping[str, Record], **computed: Any) -> Module:
-    """A module of the model from what files state of it.
+    """Return a module of the model, built from catalog entries.
 
-    **Arguments:** `kind` of module; the entry that states its fields, or several by what fields say they are `of`; fields
-    that no file states, or that are not taken as stated, `computed`, SI.
+    **Arguments:**
 
-    **Raises:** `UserError` for a number that the entry lacks, or that is above the most it can be.
+    - `kind`: class of the module.
+    - `entries`: the entry that states its fields; or several, by the `of` of the fields' declarations.
+    - `computed`: values, in SI units, of fields that no file states, or that replace the stated ones.
+
+    **Raises:** `UserError` for a number that the entry lacks, or that is above its declared maximum.
     """
     records = {"": entries} if isinstance(entries, Record) else entries
     declared, values = quantities(kind), dict(computed)
@@ -177,19 +182,20 @@ def built(kind: type[Module], entries: Record | Mapping[str, Record], **computed
 
 
 def sources_of(*records: Record) -> list[str]:
-    """The references behind records, each once, sorted.
+    """Return the citations of records, each once, sorted.
 
-    **Arguments:** records as `record` returns them.
+    **Arguments:** `records` as returned by `record`.
     """
     return sorted({citation for each in records for citation in each.sources.values()})
 
 
 SMALLEST, LARGEST = 1e-30, 1e30
-"""Range of numbers that a user may state, SI: beyond it products overflow float64, and nothing physical lies there."""
+"""Range of numbers that a user may state, in SI units. Beyond it products overflow float64, and no physical quantity is
+there."""
 
 
 def positive(value: float | str, name: str, *, least: float = 0.0, most: float = LARGEST) -> float:
-    """`value` as a float, checked.
+    """Return `value` as a float, checked.
 
     **Raises:** `UserError` unless it is finite and above zero (not below `least`, not above `most`).
     """

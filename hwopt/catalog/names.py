@@ -1,4 +1,4 @@
-"""Names of catalogue entries: the slug rule, the aliases, and the look-up that refuses with a suggestion."""
+"""Names of catalog entries: the slug rule, the aliases, and a lookup that suggests close names for unknown ones."""
 
 import re
 import tomllib
@@ -14,9 +14,9 @@ _ALIASES = "aliases.toml"
 
 
 def slug(name: str) -> str:
-    """A name as a file is called: lower case, no brackets, `-` for blanks, underscores and slashes.
+    """Return the file-name form of a name: lower case, no brackets, `-` for blanks, underscores and slashes.
 
-    **Arguments:** `name` as printed anywhere, such as `meta-llama/Llama-3.1-405B` or `MI250X GCD`.
+    **Arguments:** `name` in any printed form, such as `meta-llama/Llama-3.1-405B` or `MI250X GCD`.
 
     **Returns:** the slug, such as `meta-llama-llama-3.1-405b` or `mi250x-gcd`.
     """
@@ -26,14 +26,14 @@ def slug(name: str) -> str:
 
 
 def data_root() -> Traversable:
-    """The folder of data files that ships with the package."""
+    """Return the folder of data files that ships with the package."""
     return files("hwopt") / "data"
 
 
 def check_kind(kind: str) -> str:
-    """`kind`, or an error that names the kinds.
+    """Return `kind` if it is a type of catalog entry.
 
-    **Raises:** `UserError` for a kind that is not in `KINDS`.
+    **Raises:** `UserError` that suggests the types of `KINDS`, for any other word.
     """
     if kind not in KINDS:
         raise UserError(f"unknown kind of catalogue entry '{kind}': {suggest(kind, KINDS)}")
@@ -42,20 +42,20 @@ def check_kind(kind: str) -> str:
 
 @cache
 def names(kind: str) -> list[str]:
-    """The slugs of all entries of a kind, those of other packages among them, sorted; reads file names only.
+    """Return the sorted slugs of all entries of a type, including those of other packages. Reads file names only.
 
     **Returns:** each name once, even if several packages claim it (`find` then refuses it).
 
-    **Raises:** `UserError` for an unknown kind.
+    **Raises:** `UserError` for an unknown type of entry.
     """
     return sorted({*shipped(kind), *contributed(kind)})
 
 
 @cache
 def shipped(kind: str) -> frozenset[str]:
-    """The slugs of a kind that come with hwopt.
+    """Return the slugs of a type of entry that ship with hwopt.
 
-    **Raises:** `UserError` for an unknown kind.
+    **Raises:** `UserError` for an unknown type of entry.
     """
     folder = data_root() / check_kind(kind)
     return frozenset(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
@@ -63,9 +63,9 @@ def shipped(kind: str) -> frozenset[str]:
 
 @cache
 def aliases(kind: str) -> dict[str, str]:
-    """Slug of each alias -> slug of its entry, from `hwopt/data/aliases.toml`.
+    """Return the aliases of a type of entry, as slug of the alias -> slug of the entry, from `hwopt/data/aliases.toml`.
 
-    **Raises:** `UserError` for an unknown kind.
+    **Raises:** `UserError` for an unknown type of entry.
     """
     check_kind(kind)
     table = tomllib.loads((data_root() / _ALIASES).read_text(encoding="utf-8"))
@@ -73,9 +73,9 @@ def aliases(kind: str) -> dict[str, str]:
 
 
 def find(kind: str, name: str) -> str:
-    """The entry's slug for any spelling of its name: itself, its slug, or an alias.
+    """Return the slug of the entry that a name means: the entry's slug, another spelling, or an alias.
 
-    **Arguments:** `kind` one of `KINDS`; `name` as a user or a table prints it.
+    **Arguments:** `kind`: the type of entry, one of `KINDS`; `name` as a user or a table writes it.
 
     **Raises:** `UserError` with the closest names, or where several packages claim the name.
 
@@ -87,7 +87,7 @@ def find(kind: str, name: str) -> str:
     if not isinstance(name, str) or not name.strip():
         raise UserError(f"the name of an entry of '{kind}' is empty: {suggest('', names(kind))}")
     known, other = names(kind), aliases(kind)
-    # Brackets may tell two entries apart ("2 per chip"): they are ignored only where the whole spelling is unknown.
+    # Brackets may distinguish two entries ("2 per chip"): they are ignored only where the whole spelling is unknown.
     for wanted in (name.strip().lower(), slug(re.sub(r"[()]", " ", name)), slug(name)):
         if wanted in known:
             _check_rivals(kind, wanted)
@@ -99,7 +99,10 @@ def find(kind: str, name: str) -> str:
 
 
 def _check_rivals(kind: str, name: str) -> None:
-    """Refuses a name that another package claims too: picking one would let an installation change an unchanged script's answer."""
+    """Refuse a name that several packages claim, so that an installation cannot change the results of an unchanged script.
+
+    **Raises:** `UserError` for such a name, and for a contributed file whose name is not a slug.
+    """
     files = contributed(kind).get(name, ())
     owners = [each.owner for each in files]
     if name in shipped(kind):

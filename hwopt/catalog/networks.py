@@ -11,10 +11,10 @@ from hwopt.errors import UserError
 from hwopt.hardware.network import Network
 
 NO_TREES = 1e9
-"""Latency of a level of a tree over a ring step where the link names none: rings only."""
+"""Latency of a tree level relative to a ring step, where the link states none: so large that only rings are used."""
 
 NO_LEVELS = 1e9
-"""Chips that one level of switches joins where the link names none: a torus or a mesh, which has no switches."""
+"""Chips joined by one level of switches, where the link states none: a torus or a mesh has no switches."""
 
 
 @dataclass(frozen=True)
@@ -22,31 +22,34 @@ class Outside:
     """The two tiers outside the scale-up domain, in plain SI numbers; pairs are (pod, core)."""
 
     link: Record
-    pod: float  # chips within the inner of the two
+    pod: float  # chips within the inner tier
     bandwidth_bytes_per_s: tuple[float, float]  # per chip and direction
     latency_s: tuple[float, float]
     energy_j_per_byte: tuple[float, float]
     usd_per_byte_per_s: tuple[float, float]
     dimensions: float  # of a torus, else 1
     crossings: float  # of an all-to-all on a torus, else 0
-    links: float  # of a chip; 1 behind switches
+    links: float  # per chip; 1 behind switches
     switches_per_port: tuple[float, float]
     switch_price_share: tuple[float, float]
     switch_power_share: tuple[float, float]
 
 
 _PORTS = 3.0, 2.0
-"""Ports of switches that a port of a NIC takes: two levels of a tree of full bandwidth, and one level more."""
+"""Switch ports per NIC port: in the inner tier, two levels of a tree of full bandwidth; in the outer tier, one more level."""
 
 
 def switches_per_port(link: Record) -> tuple[float, float]:
-    """Switches of the inner and the outer tier that a port of a NIC takes, none where a link states no `radix`."""
+    """Return the switches per NIC port in the inner and the outer tier; 0 where a link states no `radix`."""
     radix = link.si("radix", 0.0)
     return (_PORTS[0] / radix, _PORTS[1] / radix) if radix else (0.0, 0.0)
 
 
 def _switches_share(link: Record, of: str) -> tuple[float, float]:
-    """Of the price or the power of both tiers, what their switches are."""
+    """Return the switches' share of the price or the power (`of`) of both tiers.
+
+    **Raises:** `UserError` for a share above 1.
+    """
     shares = link.si(f"switch_{of}_share", 0.0), link.si(f"core_switch_{of}_share", 0.0)
     if max(shares) > 1.0:
         link.refuse(f"a share of its {of} is {max(shares):g}: it must not exceed 1")
@@ -54,7 +57,7 @@ def _switches_share(link: Record, of: str) -> tuple[float, float]:
 
 
 def scale_up_link(chip: Record, name: str | Path | None) -> Record:
-    """The link of a chip's scale-up domain, or the one asked for instead."""
+    """Return the link of a chip's scale-up domain, or the specified one instead."""
     return supported("links", str(chip.text["scale_up"]) if name is None else name)
 
 
@@ -109,7 +112,7 @@ def outside(
     def a_byte(each: tuple[float, float]) -> tuple[float, float]:
         return each[0] / whole, each[1] / (whole / shared)
 
-    near, far = (0.0, 0.0) if direct else counted.added_latency_s  # neighbours are one hop away
+    near, far = (0.0, 0.0) if direct else counted.added_latency_s  # neighbors are one hop away
     return Outside(
         link, max(chips, 1.0) if direct else reach, bandwidth,
         (link.si("latency") + near, link.si("latency") + far),
@@ -121,14 +124,14 @@ def outside(
 
 
 def _crossings(link: Record) -> float:
-    """Of a link that is wired as a torus; 0 behind switches (`Topology.crossings`)."""
+    """Return the crossings (`Topology.crossings`) of a link that is wired as a torus; 0 behind switches."""
     return 0.25 * link.si("dimensions", 0.0)
 
 
 def _sharing(links: float, size: float) -> float:
-    """The q of the share `(n / m)^q` of a chip's links that n of m chips of a direct network can use.
+    """Return the exponent q of `(n / m)^q`: the share of a chip's links that n of m chips of a direct network can use.
 
-    Two neighbours share one link of a chip's l, all m share all: `q = ln l / ln(m / 2)`. 0 behind switches.
+    Two neighbors share one of a chip's l links; all m chips use all of them: `q = ln l / ln(m / 2)`. 0 behind switches.
     """
     within = min(links, max(size - 1.0, 1.0))
     return math.log(within) / math.log(size / 2.0) if size > 2.0 else 0.0
@@ -206,7 +209,7 @@ def network(
 
 
 def _jitter(name: str, asked: float | None, link: Record, operation: Record | None) -> float:
-    """A number of jitter that is asked for, 0 and more, or what the link states, or else how the machine is run."""
+    """Return a jitter parameter: the specified one (0 or more), else the link's, else that of the machine's operation."""
     if asked is None:
         key = name.removesuffix("_s")
         return link.si(key, 0.0 if operation is None else operation.si(key))
@@ -214,5 +217,8 @@ def _jitter(name: str, asked: float | None, link: Record, operation: Record | No
 
 
 def _tree_step(outer: Outside) -> float:
-    """A tree needs any chip to reach any other at once: rings only where they are wired to neighbours."""
+    """Return the pod tier's latency of a tree level relative to a ring step.
+
+    A tree needs direct paths between any two chips. Networks wired to neighbors only therefore have rings only.
+    """
     return NO_TREES if outer.links > 1.0 else outer.link.si("tree_step", NO_TREES)

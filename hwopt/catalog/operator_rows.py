@@ -1,4 +1,4 @@
-"""Rows of `[[operators]]` in data files: what each states is checked key by key, and becomes an operator."""
+"""Parsing of the `[[operators]]` rows of data files: each row is checked key by key and becomes an operator."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from hwopt.errors import UserError, collected, suggest
 from hwopt.workload.operator_kinds import KINDS, MAY_BE_ZERO, SPLITS, TEXTS, Operator, required
 
 _ABOUT = ("op", "kind", "source", "note")
-"""Keys of a row that say what it is and where it comes from."""
+"""Keys of a row that describe it: its operator type, provenance, source and note."""
 
 _MOST, _MOST_ROWS = 1e15, 2000
 
@@ -17,12 +17,16 @@ _MOST, _MOST_ROWS = 1e15, 2000
 def read_operators(
     rows: object, sources: Mapping[str, str], kinds: Sequence[str], where: str, own: bool
 ) -> tuple[Operator, ...]:
-    """Operators of a file's list.
+    """Return the operators of a file's list.
 
-    **Arguments:** what stands under `operators`; `sources` and `kinds` of provenance that are known; the file's name; whether it
-    is a user's `own` file, whose rows need neither.
+    **Arguments:**
 
-    **Raises:** `UserError` with all that is wrong, a line each, with the row's number.
+    - `rows`: the value of the key `operators`.
+    - `sources`, `kinds`: known citations and provenance tags.
+    - `where`: the file's name, for messages.
+    - `own`: whether it is a user's own file, whose rows need neither source nor provenance.
+
+    **Raises:** `UserError` with all errors, a line each, with the row's number.
     """
     if not isinstance(rows, list) or not rows:
         raise UserError(

@@ -1,4 +1,4 @@
-"""What stands beside chips and network: memory pools, storage, lines between sites, and how often all of it fails."""
+"""Catalog entries around chips and network: memory pools, storage, lines between sites, failure rates and operation."""
 
 import math
 from pathlib import Path
@@ -14,11 +14,11 @@ from hwopt.validation import number_of
 USUAL_LINES = "continental"
 
 PRODUCTION, BENCHMARK = "production", "benchmark"
-"""How machines are run: for weeks beside others, or for a few steps that a table prints."""
+"""Operating modes of a machine: shared production over weeks, or a short benchmark run as published tables report."""
 
 
 def memory_pool(name: str | Path) -> MemoryPool:
-    """A second tier of memory, as each chip's share of it.
+    """Return a second tier of memory, as each chip's share of it.
 
     **Arguments:** `name` of a pool (`host-pcie5`, `cxl-ddr5`, `none`), or the path of a `.toml` of the same form.
 
@@ -28,7 +28,7 @@ def memory_pool(name: str | Path) -> MemoryPool:
 
 
 def storage(name: str | Path, reliability: str | Path) -> Storage:
-    """Storage of a cluster; where its entry says nothing of checkpoints, their rate is the fleet's.
+    """Return the storage of a cluster. An entry without a checkpoint bandwidth uses that of the fleet in `reliability`.
 
     **Raises:** `UserError` for unknown names or bad files.
     """
@@ -38,12 +38,13 @@ def storage(name: str | Path, reliability: str | Path) -> Storage:
 
 
 def sites(count: float, lines: str | Path | None = None, chips: float = math.inf) -> Sites:
-    """Sites with equal shares of a cluster, and the lines between them.
+    """Return the sites that share a cluster in equal parts, and the lines between them.
 
-    **Arguments:** `count` of sites; `lines` by name (`metro`, `continental`), or the path of a `.toml` of the same form;
-    `chips` that they share.
+    **Arguments:** `count` of sites; `lines` by name (`metro`, `continental`), or the path of a `.toml` of the same
+    form; `chips` of the whole cluster.
 
-    **Raises:** `UserError` for unknown names, bad files, lines that nothing uses, and a number of sites that cannot be.
+    **Raises:** `UserError` for unknown names, bad files, lines of a single site, and a count that is not an integer
+    from 1 to `chips`.
     """
     number = positive(count, "sites", least=1.0)
     if number != round(number) or number > chips:
@@ -54,18 +55,18 @@ def sites(count: float, lines: str | Path | None = None, chips: float = math.inf
 
 
 _CAUSES_OF = "llama3-2024"
-"""The fleet whose interruptions are published by cause, in counts: for fleets that state no causes."""
+"""Fleet whose interruptions are published by cause, as counts; used for fleets that publish no causes."""
 
 _COUNTED_IN = "air"
-"""Cooling of the fleets whose loops were counted."""
+"""Cooling of the fleets whose coolant-loop failures were counted."""
 
 
 def reliability(name: str | Path = "fleet-mean") -> Reliability:
-    """How often the parts of a machine interrupt a job, and how it recovers.
+    """Return the failure rates of the parts of a machine.
 
-    A fleet publishes interruptions a chip-hour, f, on a machine that it names, and sometimes their causes. A part's rate is
-    `f share / parts a chip` of that machine; where no causes are stated they are Llama 3's. Switches that nothing is known of count
-    with their links.
+    A fleet publishes interruptions per chip-hour, f, on a known machine, and sometimes their causes. The rate of a part
+    is `f share / parts per chip` of that machine. Fleets without published causes have the shares of Llama 3's fleet.
+    Switch failures count as link failures where the number of switches is unknown.
 
     **Arguments:** `name` of an entry (`fleet-mean`, `llama3-2024`), or the path of a `.toml` of the same form.
 
@@ -99,9 +100,10 @@ def reliability(name: str | Path = "fleet-mean") -> Reliability:
 
 
 def recovery(name: str | Path = "from-storage") -> Recovery:
-    """How a job goes on after a failure.
+    """Return how a job recovers from a failure.
 
-    **Arguments:** `name` of an entry (`from-storage`, `hot-spares`, `in-memory`), or the path of a `.toml` of the same form.
+    **Arguments:** `name` of an entry (`from-storage`, `hot-spares`, `in-memory`), or the path of a `.toml` of the same
+    form.
 
     **Raises:** `UserError` for an unknown name or a bad file.
     """
@@ -109,7 +111,7 @@ def recovery(name: str | Path = "from-storage") -> Recovery:
 
 
 def deployment(name: str | Path = "us-2026") -> Deployment:
-    """A market in which machines are built, housed or rented.
+    """Return a market in which machines are built, housed or rented.
 
     **Arguments:** `name` of an entry, or the path of a `.toml` of the same form.
 
@@ -119,7 +121,7 @@ def deployment(name: str | Path = "us-2026") -> Deployment:
 
 
 def operation(name: str | Path = PRODUCTION) -> Operation:
-    """How a machine is run.
+    """Return the operating conditions of a machine.
 
     **Arguments:** `name` of an entry (`production`, `benchmark`), or the path of a `.toml` of the same form.
 
@@ -129,11 +131,16 @@ def operation(name: str | Path = PRODUCTION) -> Operation:
 
 
 def spot(every_s: float, return_s: float, discount: float, group_chips: float) -> Spot:
-    """Chips that may be taken away, as their landlord describes them; no default stands for any market.
+    """Return the preemption terms of spot chips. There is no default, because markets differ.
 
-    **Arguments:** mean seconds until a group of `group_chips` is taken away, and until it is back; the `discount`, below 1.
+    **Arguments:**
 
-    **Raises:** `UserError` for what is not above zero, and for a discount beyond 0 to 1.
+    - `every_s`: mean seconds until a group of `group_chips` chips is preempted.
+    - `return_s`: mean seconds until it is available again.
+    - `discount`: on the price, from 0 to below 1.
+    - `group_chips`: chips preempted together.
+
+    **Raises:** `UserError` for a discount outside 0 to 1, and for any other value that is not positive.
     """
     if not 0.0 <= number_of("spot: discount", discount) < 1.0:
         raise UserError(f"spot: discount = {discount:g} must be 0 or more and below 1 (60 % off: 0.6)")

@@ -1,4 +1,4 @@
-"""Integer plans from words: `tp=8,pp=16,dp=128`, checked against the workload and the chip count."""
+"""Integer parallelism plans from text such as `tp=8,pp=16,dp=128`, checked against the workload and the chip count."""
 
 import math
 from collections.abc import Collection, Mapping
@@ -17,7 +17,7 @@ from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import MATRIX_TILE, Transformer, splits_heads, splits_tiles, tensor_degrees
 
 _RECOMPUTE = {"none": (0.0, 0.0), "selective": (0.0, 1.0), "full": (1.0, 0.0)}
-"""Word -> share of layers recomputed whole, share of attention cores."""
+"""Word -> share of layers that are recomputed fully, share of layers that recompute attention only."""
 
 _ALIASES = {
     "vpp": "virtual_stages", "v": "virtual_stages", "mbs": "micro_batch", "mb": "micro_batch", "b": "micro_batch",
@@ -28,9 +28,9 @@ _FIELDS = (*_INTEGERS, "zero", "recompute", "sequence_parallel", "bubble_fractio
 
 
 def parse_plan(text: str) -> dict[str, str]:
-    """`tp=8,pp=16` as a dictionary of full field names.
+    """Return a plan text such as `tp=8,pp=16` as a dictionary of full field names.
 
-    **Raises:** `UserError` for a piece that is not `name=value`, an unknown or repeated name.
+    **Raises:** `UserError` for a part that is not `name=value`, and for an unknown or repeated name.
     """
     return settings_of(text, _FIELDS, _ALIASES, "tp=8,pp=16,dp=128")
 
@@ -38,9 +38,11 @@ def parse_plan(text: str) -> dict[str, str]:
 def settings_of(
     text: str, fields: Collection[str], aliases: Mapping[str, str], example: str, whose: str = ""
 ) -> dict[str, str]:
-    """Names and values of a plan in words, `aliases` of the `fields` by their full names.
+    """Return the settings of a plan's text as full field name -> value.
 
-    **Raises:** `UserError` for no text, a piece that is not `name=value`, an unknown or repeated name.
+    **Arguments:** `text`; known `fields` and their `aliases`; an `example` and the owner (`whose`) for messages.
+
+    **Raises:** `UserError` for an empty text, a part that is not `name=value`, and an unknown or repeated name.
     """
     if not isinstance(text, str) or not text.strip(" ,"):
         raise UserError(f"plan: {text!r} says nothing; write for example {example}, or leave it out")
@@ -61,9 +63,9 @@ def settings_of(
 def integers_of(
     settings: Mapping[str, object], fields: Collection[str], integers: Collection[str], whose: str = ""
 ) -> dict[str, int]:
-    """The integers among the settings of a plan.
+    """Return the integers among the settings of a plan.
 
-    **Raises:** `UserError` for a name that is not among the `fields`, and what is no positive integer.
+    **Raises:** `UserError` for a name that is not among the `fields`, and for a value that is not a positive integer.
     """
     for name in sorted(set(settings) - set(fields)):
         raise UserError(f"plan: unknown name '{name}'{whose}: {suggest(name, fields)}")
@@ -71,16 +73,22 @@ def integers_of(
 
 
 def plan(workload: TrainingRun, chips: float, *, sites: float = 1.0, **settings: object) -> Plan:
-    """A checked integer plan for a workload on a number of chips.
+    """Return a checked integer plan for a training run on a number of chips.
 
-    **Arguments:** `sites` that share the chips, each with the same replicas; `tp`, `pp`, `cp`, `ep`, `virtual_stages`,
-    `micro_batch`, `shard_groups` (default 1); `dp` (default: what is left of the chips); `expert_tp` (default tp without
-    expert parallelism, 1 with it); `zero` 0 to 3 (default 1); `recompute` none, selective, full or a share of layers between
-    0 and 1; `sequence_parallel` (default: on when tp > 1); `bubble_fraction` (1: 1F1B, 0: zero bubble); `weights_offloaded`,
-    `optimizer_offloaded`, `activations_offloaded`: shares in the memory pool (default 0); `local_steps` between
-    exchanges of several sites (default 1). Values may be text.
+    **Arguments:** settings by name, with values as numbers or text:
 
-    **Raises:** `UserError` that names the field, where a value is no positive integer or does not divide.
+    - `sites`: they share the chips, each with the same number of replicas.
+    - `tp`, `pp`, `cp`, `ep`, `virtual_stages`, `micro_batch`, `shard_groups`: default 1.
+    - `dp`: default: the remaining factor of the chips.
+    - `expert_tp`: default tp without expert parallelism, 1 with it.
+    - `zero`: 0 to 3 (default 1).
+    - `recompute`: none, selective, full, or a share of layers between 0 and 1.
+    - `sequence_parallel`: default: on when tp > 1.
+    - `bubble_fraction`: 1: 1F1B, 0: zero bubble.
+    - `weights_offloaded`, `optimizer_offloaded`, `activations_offloaded`: shares in the memory pool (default 0).
+    - `local_steps`: steps between exchanges of several sites (default 1).
+
+    **Raises:** `UserError` that names the field, where a value is not a positive integer or does not divide.
     """
     check_kinds("plan", {"workload": workload}, {"workload": (TrainingRun,)})
     degrees = integers_of(settings, _FIELDS, _INTEGERS)
@@ -121,11 +129,11 @@ def plan(workload: TrainingRun, chips: float, *, sites: float = 1.0, **settings:
 
 
 _NOT_TRAINED = {"cp": 1.0, "virtual_stages": 1.0, "shard_groups": 1.0, "local_steps": 1.0}
-"""What a plan that serves has of training's choices; the others are 0."""
+"""Values of training settings in a serving plan; all other training settings are 0."""
 
 
 def plan_leaves(values: Mapping[str, Any]) -> Plan:
-    """A plan that serves, from its degrees and its batch; arrays of one shape."""
+    """Return a serving plan from its degrees and its batch, as arrays of one shape."""
     ones = np.ones_like(values["tp"])
     numbers = (name for name in Plan.__dataclass_fields__ if name != "layout")
     missing = {name: _NOT_TRAINED.get(name, 0.0) * ones for name in numbers if name not in values}
@@ -143,7 +151,7 @@ def _number(name: str, value: object) -> float:
 
 
 def integer(name: str, value: object, least: int = 1) -> int:
-    """An integer of at least 1, or another least, from a number or text."""
+    """Return an integer of at least `least`, from a number or text."""
     number = _number(name, value)
     if number != int(number) or number < least:
         whose = "" if name in ("chips", "sites") else "plan: "
@@ -162,7 +170,7 @@ _YES, _NO = ("yes", "true", "on", "1", "1.0"), ("no", "false", "off", "0", "0.0"
 
 
 def flag(name: str, value: object, default: bool) -> float:
-    """Yes or no, in any usual spelling, as 1 or 0."""
+    """Return 1 for yes and 0 for no, in any usual spelling."""
     text = str(default if value is None else value).lower()
     if text not in (*_YES, *_NO):
         raise UserError(f"plan: {name}={value} must be yes or no")
@@ -179,7 +187,7 @@ def _zero(value: object) -> int:
 
 
 def _recompute(value: object) -> tuple[float, float]:
-    """(share of layers recomputed whole, share of attention cores)."""
+    """Return (share of layers that are recomputed fully, share of layers that recompute attention only)."""
     text = str(value).strip().lower()
     if text in _RECOMPUTE:
         return _RECOMPUTE[text]
@@ -205,7 +213,11 @@ def _rest(chips: int, model_parallel: int) -> int:
 
 
 def check_heads(model: Transformer, tp: int) -> None:
-    """Refuses a tensor parallel degree that does not divide heads, key-value heads (or they it) and tiles of the MLP."""
+    """Refuse a tensor parallel degree that does not fit the model.
+
+    It must divide the heads and the matrix tiles of the MLP. It must divide the key-value heads, or be a multiple of
+    them.
+    """
     heads, groups = round(float(model.heads)), round(float(model.kv_heads))
     near = sorted(tensor_degrees(model), key=lambda d: abs(math.log(d / tp)))[:2]
     words = " or ".join(f"tp={d}" for d in sorted(near))
@@ -222,7 +234,9 @@ def check_heads(model: Transformer, tp: int) -> None:
 
 
 def _check_operators(model: Operators, tp: int, chunks: int, cp: int, ep: int) -> None:
-    """Refuses what the operators of a table do not allow: each splits batches, not all split anything else."""
+    """Refuse parallelism that a table of operators does not support: every operator can split the batch, few can split
+    more.
+    """
     parts, shards, blocks = (round(float(each)) for each in (model.heads, model.experts, model.layers))
     if tp > 1 and parts == 1:
         raise UserError(f"plan: tp={tp}: not all operators of this model can be split among chips; use dp and zero")
@@ -242,7 +256,7 @@ def _check_operators(model: Operators, tp: int, chunks: int, cp: int, ep: int) -
 
 
 def check_product(chips: int, tp: int, pp: int, dp: int, cp: int) -> None:
-    """Refuses degrees whose product is not the number of chips."""
+    """Refuse degrees whose product is not the number of chips."""
     product = tp * pp * dp * cp
     if product != chips:
         raise UserError(
@@ -263,8 +277,10 @@ def _check_stages(model: Transformer | Operators, pp: int, chunks: int) -> None:
 def check_experts(
     model: Transformer | Operators, ep: int, expert_tp: int, ranks: int, words: str, redundant: int = 0
 ) -> None:
-    """Refuses expert parallelism that divides neither the experts, `redundant` ones too, nor the `ranks` of a stage, which `words`
-    name.
+    """Refuse an expert parallel degree that does not fit.
+
+    It must divide the experts, including `redundant` copies. Its product with `expert_tp` must divide the `ranks` of a
+    stage. `words` describes these ranks in messages.
     """
     experts = round(float(model.experts))
     if isinstance(model, Operators):
@@ -285,7 +301,7 @@ def check_experts(
 
 
 def _as_redundant(experts: int, ep: int, words: str) -> str:
-    """How a service may have that degree all the same; training has no redundant experts."""
+    """Return a hint that makes the degree possible with redundant experts in serving; empty for training, which has none."""
     fill = -experts % ep
     return f"; redundant_experts={fill} would fill all ranks" if words == "tp x dp" and fill <= experts else ""
 

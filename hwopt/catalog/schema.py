@@ -1,4 +1,4 @@
-"""What a data file may say: every number with unit, kind and source; no key that nobody knows."""
+"""Validation of data files: every number with unit, provenance tag and source, and no unknown key."""
 
 import math
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ class StatedQuantity(pydantic.BaseModel):
 
 
 class Record(pydantic.BaseModel):
-    """One entry of the catalogue: texts, quantities, tables of quantities, and the citations they lean on."""
+    """One entry of the catalog: texts, quantities, tables of quantities, and the citations behind them."""
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
 
@@ -47,21 +47,22 @@ class Record(pydantic.BaseModel):
     quantities: dict[str, StatedQuantity]
     sources: dict[str, str]
     operators: tuple[Operator, ...] = ()
-    operator_sources: tuple[str, ...] = ()  # full references of these
+    operator_sources: tuple[str, ...] = ()  # full citations of the operators
 
     def si(self, name: str, default: float | None = None) -> float:
-        """A quantity in SI units.
+        """Return a quantity in SI units.
 
-        **Arguments:** `name`, with a dot for an entry of a table (`matmul_efficiency.bf16`); `default` where it may be absent.
+        **Arguments:** `name`, with a dot for an entry of a table (`matmul_efficiency.bf16`); `default` where it may be
+        absent.
 
-        **Raises:** `UserError` for a quantity the file lacks and that has no default.
+        **Raises:** `UserError` for a quantity that the file lacks and that has no default.
         """
         return default if default is not None and name not in self.quantities else self._quantity(name).si
 
     def citation(self, name: str) -> str:
-        """Where a quantity comes from, as a full reference.
+        """Return the source of a quantity, as a full citation.
 
-        **Raises:** `UserError` for a quantity the file lacks.
+        **Raises:** `UserError` for a quantity that the file lacks.
         """
         return self.sources[self._quantity(name).source]
 
@@ -71,30 +72,36 @@ class Record(pydantic.BaseModel):
         return self.quantities[name]
 
     def refuse(self, complaint: str) -> NoReturn:
-        """Raises a `UserError` about this entry."""
+        """Raise a `UserError` about this entry."""
         raise UserError(f"{ENTRIES[self.kind].noun} '{self.slug}': {complaint}")
 
     def words(self, name: str) -> list[str]:
-        """A text field as a list: empty where it is absent, one entry where the file holds one string."""
+        """Return a text field as a list: empty where it is absent, one element where the file has a single string."""
         text = self.text.get(name, [])
         return [text] if isinstance(text, str) else list(text)
 
 
 OWN = "own-file"
-"""Source of what a user's own file states without one."""
+"""Source of numbers that a user's own file states without one."""
 
 
 def parse(
     kind: str, slug: str, table: Mapping[str, object], sources: Mapping[str, str], where: str, *, own: bool = False
 ) -> Record:
-    """A record from a parsed file.
+    """Return the record of a parsed file.
 
-    **Arguments:** `kind` of the entry; its `slug`; the file's `table`; `sources` known to everyone (the file's own
-    `[sources]` are added); `where`: the file's name for messages; whether it is a user's `own` file, in which numbers may
-    stand without kind and source, as `"288 GB"`.
+    **Arguments:**
 
-    **Raises:** `UserError` with all that is wrong, a line each, with file and key: an unknown or missing key, a number without
-    unit, kind or source, an unknown unit or source, a value that is negative, infinite or not a number.
+    - `kind`: the type of entry.
+    - `slug`: its name.
+    - `table`: the file's content.
+    - `sources`: the shared citations; those of the file's own `[sources]` are added.
+    - `where`: the file's name for messages.
+    - `own`: whether it is a user's own file, in which numbers may lack provenance and source, as in `"288 GB"`.
+
+    **Raises:** `UserError` with all errors, a line each, with file and key. Errors are an unknown or missing key, a
+    number without unit, provenance or source, an unknown unit or source, and a value that is negative, infinite or not
+    a number.
     """
     entry = ENTRIES[kind]
     if table.keys() - _keys(kind):
@@ -179,7 +186,7 @@ def _table(
 
 
 def _is_bare(text: str) -> bool:
-    """Whether a text is a number and no more."""
+    """Return whether a text is only a number."""
     try:
         float(text.replace(",", ""))
     except ValueError:
@@ -188,7 +195,7 @@ def _is_bare(text: str) -> bool:
 
 
 def _plain(value: object, unit: str, at: str) -> object:
-    """A number of a user's own file without kind and source, as a table with them; anything else as it is."""
+    """Return a bare number of a user's own file as a table with provenance and source; return anything else unchanged."""
     if isinstance(value, Mapping) and {"value", "unit"} <= value.keys() and not _OWN.keys() & value.keys():
         return {**value, **_OWN}
     if isinstance(value, str):
@@ -236,7 +243,7 @@ def _quantity(value: object, unit: str, sources: Mapping[str, str], where: str, 
     low, high = quantity.low, quantity.high
     if low is not None and high is not None and low > high:
         raise UserError(f"{at} has its range {low} .. {high} the wrong way round")
-    # A value of one's own, put into a copy of an entry, widens the range that stands there.
+    # A user's own value, put into a copy of an entry, widens the range stated there.
     return quantity.model_copy(
         update={
             "low": None if low is None else min(low, quantity.value),
@@ -246,7 +253,7 @@ def _quantity(value: object, unit: str, sources: Mapping[str, str], where: str, 
 
 
 def _explain(failure: pydantic.ValidationError) -> str:
-    """The first complaint of pydantic in our words."""
+    """Return the first complaint of pydantic in plain words."""
     first = failure.errors()[0]
     field = ".".join(str(part) for part in first["loc"])
     if first["type"] == "missing":

@@ -1,4 +1,4 @@
-"""Inference services: requests and formats around a model of the catalogue, and integer plans that serve it."""
+"""Inference services: requests and number formats around a model of the catalog, and integer serving plans."""
 
 import math
 from collections.abc import Mapping
@@ -26,29 +26,31 @@ from hwopt.workload.service import Service
 from hwopt.workload.transformer import Transformer, cache_copies
 
 MODES = {"serve": (1.0, 1.0), "prefill": (1.0, 0.0), "decode": (0.0, 1.0)}
-"""Which phases a machine does: prompts, answers."""
+"""Mode -> (1 if the machine does prefill, 1 if it does decode)."""
 
 INPUT_TOKENS, OUTPUT_TOKENS = 2048.0, 512.0
-"""The usual request (assumption; published means: 1,155 and 211 in the conversations and 2,048 and 28 in the code of Azure's
-traces of 2023, arXiv 2311.18677; 4,900 or so before an answer at DeepSeek in 2025)."""
+"""Tokens of the usual request (assumption). Published means are 1,155 and 211 in the conversations and 2,048 and 28 in the
+code of Azure's traces of 2023 (arXiv 2311.18677), and about 4,900 input tokens at DeepSeek in 2025."""
 
 LOAD = 0.7
-"""Share of the time of chips for prompts alone that arrivals fill (assumption, 0.5 to 0.9): the queue grows without end at 1."""
+"""Utilization of disaggregated prefill chips (assumption, 0.5 to 0.9): the queue grows without bound at 1."""
 
 DRAFT_FRACTION = 0.05
-"""Time of a draft model's pass over the model's (assumption, 0.02 to 0.15: one layer of many, or a model of a twentieth)."""
+"""Time of a pass of the draft model over the target model's (assumption, 0.02 to 0.15: one of many layers, or a 20 times
+smaller model)."""
 
 ACCEPTANCE = 0.8
-"""Chance that a guessed token is accepted (assumption, 0.6 to 0.9: Leviathan et al. 2022 measure 0.5 to 0.9)."""
+"""Probability that a drafted token is accepted (assumption, 0.6 to 0.9: Leviathan et al. 2022 measure 0.5 to 0.9)."""
 
 ARRIVAL_SCV = 1.0
-"""Squared coefficient of variation of the times between requests: those of many users who know nothing of each other (Poisson)."""
+"""Squared coefficient of variation of inter-arrival times: 1 for many independent users (Poisson arrivals)."""
 
 LENGTH_SCV = 1.0
-"""The same of the tokens of prompts, and of answers (assumption, 0.3 to 3: as spread as exponential lengths)."""
+"""Squared coefficient of variation of the tokens of prompts, and of answers (assumption, 0.3 to 3; 1 for exponential
+lengths)."""
 
 ROUTINGS = {"random": 0.0, "least-loaded": 1.0}
-"""How requests find a replica -> whether they go to the one with the fewest."""
+"""Routing policy of requests to replicas -> 1 if it chooses the replica with the fewest requests, else 0."""
 
 _INTEGERS = ("tp", "pp", "dp", "ep", "expert_tp", "batch", "expert_slots", "cache_split")
 _FIELDS = (*_INTEGERS, "redundant_experts", "two_batches", "sequence_parallel", "weights_gathered")
@@ -68,7 +70,7 @@ _STAND_IN = "tensorrt-llm-2025"
 
 
 def serving_stack(chip: str | Path) -> str:
-    """The software that serves on a chip where nothing else is said; chips without measured software take `ideal`'s."""
+    """Return the default serving software of a chip; chips without any measured software get `ideal`."""
     if default_stack(chip) == "ideal":
         return "ideal"
     return _SERVING_STACKS.get(architecture(supported("chips", chip)), _STAND_IN)
@@ -98,16 +100,27 @@ def service(
     capacity_in_use: float = 1.0,
     day_curve: str = "",
 ) -> Service:
-    """An inference service of a model.
+    """Return an inference service of a model.
 
-    **Arguments:** `name` as `transformer` takes it; `mode`: serve (both phases), prefill or decode; `input_tokens` and
-    `output_tokens` of the mean request; `precision` of the layers' GEMMs, `weights` as stored (the GEMMs' by default) and `kv` of
-    keys and values (8 bit where GEMMs are narrower than 16, else theirs); `cached_fraction` of prompts; `requests_per_s` that
-    arrive, 0: as many as the machine answers; `load` of chips for prompts alone; `drafted_tokens` a step, their
-    `acceptance`, and a draft's time over the model's; `routing_imbalance` busiest expert rank over mean; squared coefficients of
-    variation of times between requests, of prompts' and answers' tokens; `routing` to replicas (`ROUTINGS`); `peak_over_mean`,
-    the busiest hour's requests over the day's mean; `capacity_in_use`, most of what the machine can answer that arrives on average;
-    `day_curve`, a file of the requests of each hour, which says `peak_over_mean`.
+    **Arguments:**
+
+    - `name`: as in `transformer`.
+    - `mode`: serve (both phases), prefill or decode.
+    - `input_tokens`, `output_tokens`: of the mean request.
+    - `precision`, `weights`, `kv`: formats of the layers' GEMMs, of stored weights (by default the GEMMs') and of keys
+      and values (8 bit where GEMMs are narrower than 16, else the GEMMs').
+    - `cached_fraction`: share of prompt tokens whose keys and values are cached.
+    - `requests_per_s`: arrival rate; 0: as many as the machine can answer.
+    - `load`: utilization of disaggregated prefill chips.
+    - `drafted_tokens`, `acceptance`, `draft_fraction`: draft tokens per step, their acceptance probability, and the
+      time of a draft pass over the model's.
+    - `routing_imbalance`: load of the busiest expert rank over the mean.
+    - `arrival_scv`, `input_scv`, `output_scv`: squared coefficients of variation of inter-arrival times and of tokens
+      per prompt and answer.
+    - `routing`: policy of requests to replicas (`ROUTINGS`).
+    - `peak_over_mean`: requests of the busiest hour over the day's mean.
+    - `capacity_in_use`: maximum mean arrival rate, as a share of capacity.
+    - `day_curve`: file with the requests of each hour, which determines `peak_over_mean`.
 
     **Raises:** `UserError` for unknown names and values out of range.
     """
@@ -177,7 +190,7 @@ def _not_negative(name: str, value: float) -> float:
 
 
 MOST_SCV = 100.0
-"""Squared coefficients of variation beyond this are mistaken units (a percentage, a variance in tokens)."""
+"""Maximum squared coefficient of variation. Larger ones are unit errors (a percentage, a variance in tokens)."""
 
 
 def _scv(name: str, value: float) -> float:
@@ -197,28 +210,35 @@ def _share(name: str, value: float) -> float:
 
 
 def parse_serving_plan(text: str) -> dict[str, str]:
-    """`tp=8,batch=64` as a dictionary of full field names.
+    """Return a plan text such as `tp=8,batch=64` as a dictionary of full field names.
 
-    **Raises:** `UserError` for a piece that is not `name=value`, an unknown or repeated name.
+    **Raises:** `UserError` for a part that is not `name=value`, and for an unknown or repeated name.
     """
     return settings_of(text, _FIELDS, _ALIASES, "tp=8,batch=64", _WHOSE)
 
 
 def serving_plan(workload: Service, chips: float, **settings: object) -> Plan:
-    """A checked integer plan that serves on a number of chips.
+    """Return a checked integer serving plan for a number of chips.
 
-    **Arguments:** `tp`, `pp`, `ep` (default 1); `dp` (default: what is left of the chips); `expert_tp` (default tp without
-    expert parallelism, 1 with it); `batch`: sequences, or prompts of a prefill, in a pass of each replica (default 1); a
-    replica of p stages holds p such batches; `sequence_parallel`: norms and residuals over tp (default no);
-    `weights_gathered`: spread over replicas and gathered layer by layer, for large batches of prompts (default no).
-    Attention is data-parallel where experts are spread over more chips than tp. `redundant_experts` (default 0): copies that
-    each set of ep ranks holds beyond one of each expert, so that ep divides both together, or `expert_slots` of each rank;
-    `two_batches`: a batch passes in two
-    halves, exchanges with experts of one beside the work of the other (default no); `cache_split` (default 1): ranks that would
-    hold the same keys and values, and hold a part of the tokens each.
-    Values may be text.
+    **Arguments:** settings by name, with values as numbers or text:
 
-    **Raises:** `UserError` that names the field, where a value is no positive integer or does not divide.
+    - `tp`, `pp`, `ep`: parallel degrees (default 1). Attention is data-parallel where experts are spread over more
+      chips than tp.
+    - `dp`: replicas (default: the remaining factor of the chips).
+    - `expert_tp`: default tp without expert parallelism, 1 with it.
+    - `batch`: sequences, or prompts in prefill mode, per pass of each replica (default 1). A replica of p stages has p
+      such batches.
+    - `sequence_parallel`: norms and residuals are split over tp (default no).
+    - `weights_gathered`: weights are sharded over replicas and gathered layer by layer, for large prefill batches
+      (default no).
+    - `redundant_experts`: copies per group of ep ranks, in addition to one of each expert (default 0); ep must divide
+      the total.
+    - `expert_slots`: experts and copies per rank, instead of `redundant_experts`.
+    - `two_batches`: a batch runs in two halves; expert exchanges of one overlap with compute of the other (default no).
+    - `cache_split`: ranks with copies of the same keys and values that store a part of the tokens each instead (default
+      1).
+
+    **Raises:** `UserError` that names the field, where a value is not a positive integer or does not divide.
     """
     degrees = integers_of(settings, _FIELDS, _INTEGERS, _WHOSE)
     total = integer("chips", chips)
@@ -247,7 +267,11 @@ def serving_plan(workload: Service, chips: float, **settings: object) -> Plan:
 
 
 def _redundant(model: Transformer, ep: int, value: object, slots: int | None) -> int:
-    """Redundant experts. **Raises:** `UserError` where there are none to hold twice, or more than two further copies of each."""
+    """Return the number of redundant experts.
+
+    **Raises:** `UserError` for a dense model, for a single expert rank, and for more than two extra copies of each
+    expert.
+    """
     count = 0 if value is None else integer("redundant_experts", value, least=0)
     experts = round(float(model.experts))
     if slots is not None:
@@ -272,9 +296,10 @@ def _redundant(model: Transformer, ep: int, value: object, slots: int | None) ->
 def _layout(
     model: Transformer, tp: int, ep: int, redundant: int, degrees: Mapping[str, int], two_batches: object
 ) -> dict[str, ServingLayout]:
-    """The layout of a plan that has one; none of a plain plan.
+    """Return the serving layout under the key `layout`; an empty dictionary for a plan without special layout.
 
-    **Raises:** `UserError` for halves without experts elsewhere or of one sequence, and for ranks that share no keys and values.
+    **Raises:** `UserError` for two half-batches without expert parallelism or of a single sequence, and for a cache
+    split that does not divide the ranks with the same keys and values.
     """
     two, split = flag("two_batches", two_batches, default=False), degrees.get("cache_split", 1)
     if two and ep == 1:

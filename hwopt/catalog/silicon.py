@@ -1,4 +1,4 @@
-"""Parametric chips: a public chip's design as a start, what it would be built with, who makes it and for how much."""
+"""Parametric chips: a public chip's design as the starting point, with its process, memory generation, foundry and prices."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from hwopt.hardware.technology import Technology
 from hwopt.types import PRECISIONS
 
 _BASE_PROCESS = "7nm"
-"""Process of dies below stacked compute dies: N6 under the N5 and N3 dies of MI300X and MI355X."""
+"""Process of base dies below stacked compute dies: N6 under the N5 and N3 dies of MI300X and MI355X."""
 
 
 def technology(
@@ -22,15 +22,19 @@ def technology(
     template: str | Path | None = None,
     datapath: str | Path = "default",
 ) -> Technology:
-    """A process with a memory generation, laid out as a public chip is.
+    """Return a silicon process with a memory generation, for chips laid out like a public chip.
 
-    The pipelines of the template reach `clock x speed / speed of its own node`.
+    The clock is scaled from the template's: `clock x speed / speed of the template's own process`.
 
-    **Arguments:** `name` of `technologies` or a path; `memory` of `memories`; `template` of `designs`, whose units,
-    registers, local memory, formats and efficiencies are kept; both as the technology's file says where None; `datapath`:
-    constants per FLOP/clk.
+    **Arguments:**
 
-    **Raises:** `UserError` for an unknown name, a bad file, or a template that cannot be modelled.
+    - `name`: an entry of `technologies`, or a path.
+    - `memory`: an entry of `memories`; by default the one that the technology's file names.
+    - `template`: an entry of `designs`; by default the one that the technology's file names. Its units, registers,
+      local memory, formats and efficiencies are kept.
+    - `datapath`: energy and transistor constants per FLOP/clk.
+
+    **Raises:** `UserError` for an unknown name, a bad file, or a template that cannot be modeled.
     """
     node = supported("technologies", name)
     stacks = supported("memories", memory or str(node.text["memory"]))
@@ -40,17 +44,17 @@ def technology(
 def chip_design(
     name: str | Path, *, technology: str | Path | None = None, memory: str | Path | None = None
 ) -> tuple[ChipDesign, Technology]:
-    """A public chip as the design that an architect would have drawn, and what it is built with.
+    """Return a public chip as a parametric design, with the technology that it is built in.
 
-    Its compute area is the silicon that is on record, less all that is counted: last-level memory, every PHY on the die,
-    links, fixed blocks, fabric. The clock is the one its pipelines reach in the technology.
+    Its compute area is the published die area minus all other blocks: last-level memory, every PHY on the die, links,
+    fixed blocks and fabric. The clock is the one its pipelines reach in the technology.
 
-    **Arguments:** `name` of `designs` or a path; another `technology` or `memory` ports the same areas to it.
+    **Arguments:** `name` of `designs`, or a path; another `technology` or `memory` ports the same areas to it.
 
-    **Returns:** a template to start an optimiser from.
+    **Returns:** a starting point for an optimizer, and the technology.
 
-    **Raises:** `UserError` for an unknown name, a bad file, a chip that cannot be modelled, or a die that its memory and
-    links already fill.
+    **Raises:** `UserError` for an unknown name, a bad file, a chip that cannot be modeled, or a die that its memory and
+    links fill completely.
     """
     entry = supported("designs", name)
     home = _technology(*_parts(entry), entry)
@@ -65,7 +69,7 @@ def chip_design(
 def _parts(
     design: Record, technology: str | Path | None = None, memory: str | Path | None = None
 ) -> tuple[Record, Record]:
-    """Node and memory of a design: those asked for, or what the chip was really built with."""
+    """Return the process node and memory of a design: the specified ones, or by default those the chip was built with."""
     return (
         supported("technologies", technology or str(design.text["technology"])),
         supported("memories", memory or str(design.text["memory"])),
@@ -73,7 +77,9 @@ def _parts(
 
 
 def _compute_area(design: Record, home: Technology) -> float:
-    """The total on record, solved for the compute area in the formula of `hwopt.model.chip.silicon.areas`."""
+    """Return the compute area of a published die: the area formula of `hwopt.model.chip.silicon.areas`, solved for that
+    area.
+    """
     die, other = design.si("die_area"), design.si("other_area", 0.0)
     if design.si("stacked"):
         compute = die - other
@@ -96,7 +102,7 @@ def _compute_area(design: Record, home: Technology) -> float:
 
 def _technology(node: Record, memory: Record, design: Record, datapath: str | Path = "default") -> Technology:
     home, units = supported("technologies", str(design.text["technology"])), supported("datapaths", datapath)
-    # The catalogue's own entry of the chip, where there is one, has its formats and measured ceilings.
+    # A catalog entry of the chip has its formats and measured efficiencies.
     peaks = record("chips", str(design.text["chip"])) if "chip" in design.text else design
     energy = node.si("energy")
     return built(
@@ -111,7 +117,7 @@ def _technology(node: Record, memory: Record, design: Record, datapath: str | Pa
 
 
 def _format_ratio(design: Record, peaks: Record, precision: str) -> float:
-    """Peak of a format over bf16, that of fp32 over the vector units'."""
+    """Return the peak of a format over that of bf16; for fp32 over the vector units' peak."""
     if peaks is design:
         return design.si(f"format_ratio.{precision}")
     scale = design.si("matrix_per_vector") if precision == "fp32" else 1.0
@@ -119,11 +125,11 @@ def _format_ratio(design: Record, peaks: Record, precision: str) -> float:
 
 
 def process(name: str | Path) -> Process:
-    """A silicon process with its packaging line.
+    """Return a silicon process with its packaging line.
 
     **Arguments:** `name` of an entry of `processes`, such as `5nm`, or the path of a `.toml` file.
 
-    **Raises:** `UserError` for an unknown name, a bad file, a yield above 1, or a rim that leaves no wafer.
+    **Raises:** `UserError` for an unknown name, a bad file, a yield above 1, or an edge exclusion that leaves no wafer.
     """
     entry = supported("processes", name)
     rim, diameter = entry.si("edge_exclusion"), entry.si("wafer_diameter")
@@ -139,10 +145,14 @@ def chip_project(
     memory: str | Path | None = None,
     prices: str | Path = "default",
 ) -> ChipProject:
-    """A parametric chip that starts as a public one.
+    """Return a custom chip project that starts from a public chip's design.
 
-    **Arguments:** `design` of `designs` or a path; `technology` and `memory` it is ported to, its own by default; `prices`:
-    the list that says what a buyer pays over the bill of materials, and over how many chips design is paid.
+    **Arguments:**
+
+    - `design`: an entry of `designs`, or a path.
+    - `technology`, `memory`: what it is ported to; its own by default.
+    - `prices`: the price list with the buyer's markup on the bill of materials and the number of chips that pay for the
+      design.
 
     **Raises:** `UserError` for unknown names or bad files.
     """
@@ -155,7 +165,7 @@ def chip_project(
 
 
 def project_records(design: str | Path, technology: str | Path | None, memory: str | Path | None) -> dict[str, Record]:
-    """The entries behind `chip_project`, by what they are of."""
+    """Return the catalog entries behind `chip_project`, by role (`design`, `technology`, `memory`, ...)."""
     start = supported("designs", design)
     node, stacks = _parts(start, technology, memory)
     return {
@@ -169,7 +179,7 @@ def project_records(design: str | Path, technology: str | Path | None, memory: s
 
 
 def _process(technology: Record) -> str:
-    """The process that a technology's file names, or else the one of the same name.
+    """Return the process that a technology's file names, or else the process of the same name.
 
     **Raises:** `UserError` where there is neither.
     """

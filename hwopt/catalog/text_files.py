@@ -1,4 +1,4 @@
-"""Reads a user's text files."""
+"""Reading of a user's text files."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from hwopt.validation import file_bytes
 
 
 def read_text(path: Path) -> str:
-    """The text of a user's UTF-8 file, with or without a byte order mark.
+    """Return the text of a user's UTF-8 file, with or without a byte order mark.
 
     **Raises:** `UserError` for a file that cannot be read, or is in another encoding.
     """

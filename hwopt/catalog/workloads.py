@@ -1,4 +1,4 @@
-"""Workloads: transformer shapes and training runs from the catalogue, a user's `.toml`, or a Hugging Face config; loss laws."""
+"""Workloads: transformer shapes and training runs from the catalog, a user's `.toml`, or a Hugging Face config; loss laws."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +19,7 @@ from hwopt.workload.transfer import Transfer
 from hwopt.workload.transformer import TOKEN, Transformer, misaligned, total_parameters
 
 TOKEN_NUMBER_BYTES = 4.0
-"""What a text run reads a token: its number, 32 bit (by the format of token files)."""
+"""Bytes read from storage per token of a text run: the token's number, 32 bit (by the format of token files)."""
 
 _TOKENS_PER_STEP, _TOKENS_PER_PARAMETER = 4.0 * 2**20, 20.0
 
@@ -42,9 +42,11 @@ def approximations(name: str | Path) -> list[str]:
 
 
 def model_of(name: str | Path | Operators) -> Transformer | Operators:
-    """The model of a workload: a transformer's shape, or a table of operators where the entry or the config is of one.
+    """Return the model of a workload: a transformer's shape, or a table of operators where the entry or config describes
+    one.
 
-    **Arguments, raises:** as `transformer`; a table made by `hwopt.workload.operator_kinds.operator_table` is itself.
+    **Arguments, raises:** as in `transformer`; a table made by `hwopt.workload.operator_kinds.operator_table` is
+    returned unchanged.
     """
     if isinstance(name, Operators):
         return name
@@ -73,7 +75,7 @@ def model_of(name: str | Path | Operators) -> Transformer | Operators:
 
 
 def _check_words(entry: Record) -> None:
-    """Refuses a table whose look-ups are spread and that says not over how many parts, and words that nobody knows."""
+    """Refuse sharded lookups without a number of shards or with tensor parts, and unknown values of `predicts`."""
     spread = any(isinstance(each, Lookup) and each.spread for each in entry.operators)
     if spread and not entry.si("table_shards", 0.0):
         entry.refuse("it has look-ups that are spread: 'table_shards' must say as how many parts at most")
@@ -84,10 +86,10 @@ def _check_words(entry: Record) -> None:
 
 
 def transformer(name: str | Path) -> Transformer:
-    """A transformer's shape.
+    """Return a transformer's shape.
 
-    **Arguments:** `name` of a workload (`llama3.1-405b`, or as model hubs print it), the path of a `.toml` of the same
-    form, or of a Hugging Face `config.json`.
+    **Arguments:** `name` of a workload (`llama3.1-405b`, or as in model hubs), the path of a `.toml` of the same form,
+    or of a Hugging Face `config.json`.
 
     **Raises:** `UserError` for an unknown name, a bad file, or an architecture the model has no terms for.
     """
@@ -143,17 +145,23 @@ def training_run(
     checkpoint_interval_s: float = 0.0,
     batch_ramp: str | None = None,
 ) -> TrainingRun:
-    """A training run of a workload.
+    """Return a training run of a workload.
 
-    **Arguments:** `name` as `model_of` takes it; `sequence_length` in tokens and `global_batch` in sequences, the
-    entry's by default (else 4 M tokens a step); `precision` of the layers' GEMMs, one of fp32 tf32 bf16 fp16 fp8 mxfp8
-    nvfp4 fp4 int8; `tokens` of the run, the published number by default, else 20 a parameter; `unique_tokens` that exist, the
-    stock of public text by default; `causal_fraction` of the scores computed; `trainable_fraction` of the weights;
-    `routing_imbalance` busiest expert rank over mean; `input_bytes_per_token` read from storage (4 as token numbers; a 16 x 16
-    patch of pixels 768); `law`: how loss follows from parameters, tokens and batch;
-    `checkpoint_interval_s` of work between saves, 0: as many as lose least; `batch_ramp`: batches before that one, and until how
-    many tokens each is kept (`1024@0.25T,2048@2.8T,4096`, see `batch_ramps.stated_ramp`), the entry's by default, in proportion to
-    its last batch, `none` for none.
+    **Arguments:**
+
+    - `name`: as in `model_of`.
+    - `sequence_length`, `global_batch`: in tokens and in sequences, by default the entry's (else 4 M tokens a step).
+    - `precision`: of the layers' GEMMs, one of fp32 tf32 bf16 fp16 fp8 mxfp8 nvfp4 fp4 int8.
+    - `tokens`: of the run, by default the published number, else 20 per parameter.
+    - `unique_tokens`: available distinct tokens, by default the stock of public text.
+    - `causal_fraction`: share of attention scores that is computed.
+    - `trainable_fraction`: share of the weights that is trained.
+    - `routing_imbalance`: load of the busiest expert rank over the mean.
+    - `input_bytes_per_token`: read from storage (4 as token numbers; a 16 x 16 patch of pixels 768).
+    - `law`: dependence of the loss on parameters, tokens and batch.
+    - `checkpoint_interval_s`: of work between checkpoints; 0: the optimal interval.
+    - `batch_ramp`: earlier, smaller batches and the tokens at which each ends (`1024@0.25T,2048@2.8T,4096`, see
+      `batch_ramps.stated_ramp`). By default it is the entry's, in proportion to its last batch; `none` disables it.
 
     **Raises:** `UserError` for unknown names and values out of range.
     """
@@ -210,7 +218,7 @@ def training_run(
 
 
 def _check_length(shape: Transformer | Operators, asked: float | None, entry: Record) -> None:
-    """Refuses another length of a sample that has one: of images and clicks it is no choice."""
+    """Refuse another sample length where samples have a fixed one, such as images or clicks."""
     own = entry.quantities.get("sequence_length")
     if asked is None or own is None or not isinstance(shape, Operators) or shape.language:
         return
@@ -219,7 +227,7 @@ def _check_length(shape: Transformer | Operators, asked: float | None, entry: Re
 
 
 def entry_ramp(name: str | Path | Operators) -> str:
-    """The batch ramp that a workload states, as text; empty where it states none."""
+    """Return the batch ramp that a workload states, as text; empty where it states none."""
     return ", ".join(_stated(name).words("batch_ramp"))
 
 
@@ -231,7 +239,7 @@ def _stated(name: str | Path | Operators) -> Record:
 
 
 def _pick(asked: float | None, key: str, entry: Record, otherwise: Callable[[], float], *, least: float = 0.0) -> float:
-    """What the caller asks for, else what the entry states, else a rule."""
+    """Return the specified value, else the entry's, else that of a default rule."""
     if asked is None and key in entry.quantities:
         return positive(entry.si(key), f"'{key}' of workload '{entry.slug}'", least=least)
     return positive(otherwise() if asked is None else asked, key, least=least)
@@ -249,7 +257,7 @@ def _no_length() -> NoReturn:
 
 
 def transfer(name: str | Path = "text") -> Transfer:
-    """What pre-training on something else is worth.
+    """Return how pre-training on other data transfers to a task.
 
     **Arguments:** `name` of an entry (`text`, `text-and-code`), or the path of a `.toml` of the same form.
 
@@ -259,12 +267,12 @@ def transfer(name: str | Path = "text") -> Transfer:
 
 
 def loss_law(name: str | Path = "chinchilla-epoch") -> LossLaw:
-    """A published law of the loss, with a law of the critical batch.
+    """Return a published scaling law of the loss, with a law of the critical batch size.
 
     **Arguments:** `name` of an entry (`chinchilla-epoch`, `chinchilla-published`), or the path of a `.toml` of the same
     form.
 
-    **Raises:** `UserError` for an unknown name, a bad file, or exponents that cannot be.
+    **Raises:** `UserError` for an unknown name, a bad file, or an exponent of the critical batch that is 1 or more.
     """
     entry = supported("laws", name)
     if entry.si("critical_token_exponent") >= 1.0:
