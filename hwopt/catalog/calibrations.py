@@ -47,7 +47,7 @@ class Calibration:
         default_factory=dict
     )  # machine of the user's own runs -> terms of its intervals
     operation: str = (
-        ""  # of the runs fitted: benchmark or production; none for a mixture, and where the file does not say
+        ""  # of the fitted runs: benchmark or production; empty for a mixture, or where the file does not state it
     )
 
     def widths(self, family: str, stack: str) -> Mapping[str, float]:

@@ -71,12 +71,14 @@ def outside(
     fabric: str | Path | None = None,
     chips: float = 1.0,
 ) -> Outside:
-    """What a chip finds outside its domain: its own scale-out links, others, or a fabric counted out for `chips` ends.
+    """Return the network outside a chip's scale-up domain: its own scale-out links, others, or a fabric sized for `chips`
+    endpoints.
 
-    Without a fabric, prices, powers and latencies are the link's own, for any number of chips. Bandwidths are those of all
-    links of a chip: a torus of 3 dimensions has six times its link's.
+    Without a fabric, prices, powers and latencies are the link's own, for any number of chips. Bandwidths are those of
+    all links of a chip: in a torus of 3 dimensions, six times one link's.
 
-    **Raises:** `UserError` for unknown names, numbers that are not positive, and a fabric beside what it decides.
+    **Raises:** `UserError` for unknown names, numbers that are not positive, and a fabric together with a setting that
+    it determines.
     """
     entry = supported("chips", chip)
     beside = {"scale_out": scale_out, "pod": pod, "oversubscription": oversubscription}
@@ -153,14 +155,20 @@ def network(
     bandwidth_spread: float | None = None,
     operation: Record | None = None,
 ) -> Network:
-    """The network around a chip: its scale-up domain, a pod of scale-out links, the core beyond it.
+    """Return the network around a chip: its scale-up domain, a pod of scale-out links, and the core beyond.
 
-    **Arguments:** `chip`; `domain` chips of the scale-up domain; `scale_up`, `scale_out`: links instead of the
-    chip's own, at the links' own rate; `scale_out_bytes_per_s` per chip and direction; `pod` chips below the core;
-    `oversubscription` of the core (7 in the cluster that trained Llama 3 405B); `in_network_reduction`: all-reduces
-    use the switches (NVLS, SHARP) where the link has them; `fabric` instead of a link: a topology whose switches, cables
-    and hops are counted for `chips` ends; `latency_tail_s` and `bandwidth_spread` of the tiers outside the domain:
-    jitter instead of what the link states.
+    **Arguments:**
+
+    - `chip`: whose network it is.
+    - `domain`: chips of the scale-up domain.
+    - `scale_up`, `scale_out`: links instead of the chip's own, at the links' own rate.
+    - `scale_out_bytes_per_s`: per chip and direction.
+    - `pod`: chips below the core.
+    - `oversubscription` of the core (7 in the cluster that trained Llama 3 405B).
+    - `in_network_reduction`: all-reduces use the switches (NVLS, SHARP) where the link supports it.
+    - `fabric`: instead of a link, a topology whose switches, cables and hops are counted for `chips` endpoints.
+    - `latency_tail_s`, `bandwidth_spread`: jitter of the tiers outside the domain, instead of the link's.
+    - `operation`: entry with the jitter of links that state none.
 
     **Raises:** `UserError` for unknown names and numbers that are not positive.
     """

@@ -31,7 +31,7 @@ class StatedQuantity(pydantic.BaseModel):
 
     @property
     def si(self) -> float:
-        """The value in SI units."""
+        """Return the value in SI units."""
         return to_si(self.value, self.unit)
 
 

@@ -257,7 +257,7 @@ def _no_length() -> NoReturn:
 
 
 def transfer(name: str | Path = "text") -> Transfer:
-    """Return how pre-training on other data transfers to a task.
+    """Return a law of transfer: the amount of new data that pre-training on other data replaces.
 
     **Arguments:** `name` of an entry (`text`, `text-and-code`), or the path of a `.toml` of the same form.
 

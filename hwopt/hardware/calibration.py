@@ -1,12 +1,16 @@
-"""What a calibration moves: a few physical constants of chips and software, by shifts that never leave physics.
+"""Calibrated constants: a few physical constants of chips and software, and shifts of them that stay within physical
+limits.
 
-A constant's shift is a sum over scopes: one for all machines, one for the chip's family, one for the family of software, one
-for the stack, one for who ran it. It acts in a coordinate in which every number is allowed, so that no fit can make an
-efficiency exceed 1 or a pass take less than the fused minimum. The level of a step is told apart from its shape: it has a
-shift of every scope, that of a source of runs among them, so that sources which are slow for reasons of their own teach
-others what they have in common, the shape, and how far sources lie apart. Links are calibrated on collectives and frozen, but
-for one shared constant: what measured collectives cannot show, how scale-out links fare when thousands of chips use them at
-once.
+A constant's shift is a sum over scopes: one for all machines, and one each for the chip's family, the family of
+software, the stack, and the source of the runs. It acts in a transformed coordinate in which every number is valid.
+Hence no fit can make an efficiency exceed 1 or a pass faster than the fused minimum.
+
+The global step-time factor (`level`) is separate from the composition of a step. It has shifts of every scope,
+including one per source of runs. These absorb the reasons for which a source is slow as a whole, and show how far
+sources differ. The other constants learn the composition, which sources have in common.
+
+Links are calibrated on collectives and fixed, except for one shared constant: the efficiency of scale-out links when
+thousands of chips use them at once, which measured collectives do not show.
 """
 
 from __future__ import annotations
@@ -24,42 +28,45 @@ from hwopt.hardware.cluster import Cluster
 from hwopt.types import PRECISIONS
 
 SHARED, FAMILY, SOFTWARE, STACK, SOURCE, OWN = "all", "family", "software", "stack", "source", "own"
-"""Scopes of shifts: every machine, a family of chips, of software, a stack; a source, in fits alone; one's own runs."""
+"""Scopes of shifts: all machines, a family of chips, a family of software, a stack, a source (in fits only), the user's
+own runs."""
 
 _NARROW = np.array([float(name in ("fp8", "int8", "fp4")) for name in PRECISIONS])
 _FP4 = np.array([float(name == "fp4") for name in PRECISIONS])
 
 
 def _scaled(value: Array, shift: Array, xp: ModuleType) -> Array:
-    """`value e^shift`: a time, a share of time."""
+    """Return `value e^shift`, for a time or a share of time."""
     return value * xp.exp(shift)
 
 
 def _odds(value: Array, shift: Array, xp: ModuleType) -> Array:
-    """Odds `x / (1 - x)` times `e^shift`: a fraction stays one. Exactly 0 and 1 (off, ideal) stay."""
+    """Multiply the odds `x / (1 - x)` by `e^shift`, so that a fraction stays within 0 to 1. Exactly 0 and 1 (off, ideal)
+    do not change.
+    """
     inside = (value > 0.0) & (value < 1.0)
     x = xp.where(inside, value, 0.5)
     return xp.where(inside, x / (x + (1.0 - x) * xp.exp(-shift)), value)
 
 
 def _excess(value: Array, shift: Array, xp: ModuleType) -> Array:
-    """`1 + (value - 1) e^shift`: passes over a minimum of one."""
+    """Return `1 + (value - 1) e^shift`, for passes above a minimum of one."""
     return 1.0 + (value - 1.0) * xp.exp(shift)
 
 
 @dataclass(frozen=True)
 class Constant:
-    """One physical constant and how far it may move.
+    """One calibrated constant and the priors of its shifts.
 
-    Prior standard deviations by scope are those of the shift, and come from the ranges that the literature gives for the
-    constant: a third to a half of the width of its range. Those of one's own runs say how far a constant of one source lies from
-    what its stack and chips say: of those tried, what predicts the other runs of a source best from one to ten of them
-    (`results/benchmarks/own_runs.py`); constants without it gained nothing.
+    Priors are standard deviations of the shift, by scope. They come from the range that the literature gives for the
+    constant: a third to a half of its width. The prior of the user's own runs is the deviation of one source from its
+    stack and chips. Of the values tried, it is the one that best predicts the other runs of a source from one to ten of
+    its runs (`results/benchmarks/own_runs.py`). Constants without this prior gained nothing from it.
     """
 
     name: str
     law: Callable[[Array, Array, ModuleType], Array]
-    fields: tuple[str, ...]  # leaves of the stack, or of what `_ELSEWHERE` says
+    fields: tuple[str, ...]  # leaves of the stack, or of the part named in `_ELSEWHERE`
     prior: dict[str, float]  # scope -> standard deviation
     meaning: str
 
@@ -101,7 +108,7 @@ CONSTANTS = (
              "time of a step over what its parts say"),
     Constant("step_overhead", _scaled, ("step_overhead_s",), {SHARED: 0.4}, "host work of a step"),
 )  # fmt: skip
-"""All that a calibration may move, with priors."""
+"""All constants that a calibration may shift, with their priors."""
 
 _ELSEWHERE = {
     "gemm_efficiency": ("chip", np.ones_like(_NARROW)),
@@ -110,20 +117,20 @@ _ELSEWHERE = {
     "hbm_efficiency": ("chip", 1.0),
     "scale_out": ("network", np.array([0.0, 1.0, 1.0])),
 }
-"""Constants that are not the stack's: the part of the cluster that has them, and which elements of the leaf they move."""
+"""Constants outside the stack -> their part of the cluster, and the elements of the leaf that they shift."""
 
 OF_MACHINES = frozenset(_ELSEWHERE)
-"""Constants of chips and links; the others are software's."""
+"""Constants of chips and links; all others are constants of software."""
 
 
 def moved(cluster: Cluster, shifts: Mapping[str, Array | float], xp: ModuleType = jnp) -> Cluster:
-    """The cluster with its constants shifted.
+    """Return a copy of the cluster with its constants shifted.
 
-    **Arguments:** `shifts` by name of `CONSTANTS`, the scopes already added up; names left out do not move; `xp`: NumPy for
-    clusters of the catalogue, jax.numpy under a trace.
+    **Arguments:** `shifts` by name of `CONSTANTS`, summed over scopes; missing names do not shift; `xp`: NumPy for
+    clusters of the catalog, jax.numpy under a trace.
 
-    **Returns:** a cluster of the same structure. Differentiable in the shifts; a shift of 0 returns the same numbers up to
-    rounding.
+    **Returns:** a cluster of the same structure. Differentiable in the shifts; a shift of 0 returns the same numbers up
+    to rounding.
     """
     parts: dict[str, Any] = {name: getattr(cluster, name) for name in ("chip", "network", "stack")}
     for constant in CONSTANTS:
@@ -137,13 +144,13 @@ def moved(cluster: Cluster, shifts: Mapping[str, Array | float], xp: ModuleType 
 
 
 def family_of(architecture: str) -> str:
-    """The family of chips that shares constants: an architecture, AMD's CDNA generations taken together."""
+    """Return the family of chips that shares constants: the architecture, with all of AMD's CDNA generations as one."""
     return "cdna" if architecture.startswith("cdna") else architecture
 
 
 @dataclass(frozen=True)
 class Scopes:
-    """The flat order of all shifts: (constant, scope), scopes such as `all`, `family:hopper`, `stack:nemo-2025`, `own`."""
+    """Flat order of all shifts as (constant, scope), with scopes such as `all`, `family:hopper`, `stack:nemo-2025`, `own`."""
 
     entries: tuple[tuple[str, str], ...]
 
@@ -152,7 +159,9 @@ class Scopes:
         families: Sequence[str], stacks: Sequence[str], software: Sequence[str] = (), sources: Sequence[str] = (),
         own: bool = False,
     ) -> Scopes:  # fmt: skip
-        """All shifts for these families of chips, stacks, families of software and sources; `own`: of who fits besides."""
+        """Return all shifts for these chip families, stacks, software families and sources; with `own`, also those of the
+        user's runs.
+        """
         members = {
             SHARED: [SHARED],
             FAMILY: [f"{FAMILY}:{x}" for x in families],
@@ -165,17 +174,19 @@ class Scopes:
 
     @property
     def prior_sd(self) -> np.ndarray:
-        """Prior standard deviation of each shift, shape (shift,)."""
+        """Return the prior standard deviation of each shift, shape (shift,)."""
         by_name = {constant.name: constant.prior for constant in CONSTANTS}
         return np.array([by_name[name][scope.split(":")[0]] for name, scope in self.entries])
 
     @property
     def of_sources(self) -> np.ndarray:
-        """Which shifts are of one source, shape (shift,): part of fits, not of what they say of others."""
+        """Return which shifts belong to one source, shape (shift,). They are part of the fit, not of predictions for other
+        sources.
+        """
         return np.array([scope.startswith(SOURCE) for _, scope in self.entries])
 
     def membership(self, family: str, stack: str, software: str = "", source: str = "") -> np.ndarray:
-        """Which shifts act on a machine, and on which constant: 0 or 1, shape (constant, shift)."""
+        """Return which shifts act on a machine, and on which constant: 0 or 1, shape (constant, shift)."""
         on = {SHARED, OWN, f"{FAMILY}:{family}", f"{SOFTWARE}:{software}", f"{STACK}:{stack}", f"{SOURCE}:{source}"}
         names = [constant.name for constant in CONSTANTS]
         matrix = np.zeros((len(names), len(self.entries)))

@@ -1,4 +1,4 @@
-"""One accelerator, as its datasheet and its measured ceilings describe it, or as a `ChipDesign` yields it."""
+"""One accelerator, from its datasheet and measured efficiencies, or from a `ChipDesign`."""
 
 import equinox as eqx
 
@@ -7,10 +7,11 @@ from hwopt.types import PerPrecision, Scalar
 
 
 class Chip(eqx.Module):
-    """An accelerator. Arrays named "precision" follow `hwopt.types.PRECISIONS`.
+    """An accelerator. Arrays over formats (`PerPrecision`) follow the order of `hwopt.types.PRECISIONS`.
 
-    `clock_ratio` is the clock asked for, over the nominal one at which peaks and powers are stated: peaks grow with f,
-    dynamic compute power with V(f)^2 f. The clock that power and heat sustain may be lower (`hwopt.model.chip.thermal`).
+    `clock_ratio` is the requested clock over the nominal clock, at which peaks and powers are stated. Peaks scale with
+    f, dynamic compute power with V(f)^2 f. Power and heat may limit the sustained clock to less
+    (`hwopt.model.chip.thermal`).
     """
 
     peak_flops_per_s: PerPrecision = quantity(
@@ -56,5 +57,6 @@ class Chip(eqx.Module):
 
 
 LEAKAGE_REFERENCE_K = 348.15
-"""Junction temperature (75 degC) at which leakage is stated: the upper end of what is called a good steady state (Bekman, Machine
-Learning Engineering: 70 to 75 degC; throttling starts at 84 to 90)."""
+"""Junction temperature (75 degC) at which leakage is stated: the upper end of a good steady state.
+
+**Source:** Bekman, Machine Learning Engineering (70 to 75 degC; throttling starts at 84 to 90)."""

@@ -1,4 +1,4 @@
-"""A parametric chip: its design, what it is built with, who makes it and how many."""
+"""A parametric chip: its design, technology, process, and production volume."""
 
 import equinox as eqx
 
@@ -9,9 +9,9 @@ from hwopt.types import Scalar
 
 
 class ChipDesign(eqx.Module):
-    """What an architect decides about an accelerator. `hwopt.model.chip.silicon` turns it into a `Chip`.
+    """Design variables of an accelerator. `hwopt.model.chip.silicon` turns it into a `Chip`.
 
-    All quantities are those of the whole package; `dies` equal compute dies share them. The supply voltage is the lowest
+    All quantities are those of the whole package, shared by `dies` equal compute dies. The supply voltage is the lowest
     that the clock allows, `V = V_t + kappa f`.
     """
 
@@ -28,12 +28,12 @@ class ChipDesign(eqx.Module):
 
 
 class ChipProject(eqx.Module):
-    """Everything from which `hwopt.model.chip.chip_project` builds a chip and its price."""
+    """Complete input from which `hwopt.model.chip.chip_project` computes a chip and its price."""
 
     design: ChipDesign
     technology: Technology
     process: Process  # of the compute dies
-    base_process: Process  # of the dies below them, where they are stacked
+    base_process: Process  # of the base dies, where compute dies are stacked
     compute_units: Scalar = ratio("of one die, made", of="design")
     volume: Scalar = quantity("chip", "chips over which design and masks are paid", key="chip_volume", part="prices")
     price_over_bill: Scalar = ratio(

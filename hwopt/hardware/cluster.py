@@ -1,4 +1,6 @@
-"""A cluster: chips, network, memory and storage beside them, racks, cooling and building, sites, the software; several of them."""
+"""Clusters: chips, network, memory pool, storage, racks, cooling, building, sites and software; pairs and fleets of
+clusters.
+"""
 
 import equinox as eqx
 
@@ -13,7 +15,7 @@ from hwopt.types import Scalar
 
 
 class Cluster(eqx.Module):
-    """Everything that exists before a workload arrives. All leaves are floating arrays, so it maps and differentiates."""
+    """A machine without its workload. All leaves are floating-point arrays, so it can be mapped over and differentiated."""
 
     chip: Chip
     network: Network
@@ -32,15 +34,15 @@ class Cluster(eqx.Module):
 
     @property
     def groups(self) -> "tuple[Cluster, ...]":
-        """The cluster of each kind of chip, that of answers first."""
+        """Return the cluster of each type of chip; here only one."""
         return (self,)
 
 
 class ClusterPair(eqx.Module):
-    """Two kinds of chips in one hall that serve together: of one are those for prompts, of the other those for answers.
+    """Two types of chips in one hall for disaggregated serving: one for prefill, the other for decode.
 
-    Each group is a cluster with all around it, and says how many `chips` there are together; how they are split is the plan's.
-    The groups share no scale-up domain: keys and values move through the NICs of both.
+    Each group is a complete cluster whose `chips` is the total of both groups; the plan splits it. The groups share no
+    scale-up domain: keys and values move through the NICs of both.
     """
 
     prefill: Cluster
@@ -48,23 +50,24 @@ class ClusterPair(eqx.Module):
 
     @property
     def chips(self) -> Scalar:
-        """Accelerators of both groups."""
+        """Return the number of accelerators of both groups."""
         return self.decode.chips
 
     @property
     def groups(self) -> tuple[Cluster, ...]:
-        """The cluster of each kind of chip, that of answers first."""
+        """Return the cluster of each type of chip, the decode group first."""
         return (self.decode, self.prefill)
 
     def with_groups(self, decode: Cluster, prefill: Cluster) -> "ClusterPair":
-        """The same with other clusters, in the order of `groups`."""
+        """Return a copy with other clusters, in the order of `groups`."""
         return ClusterPair(prefill=prefill, decode=decode)
 
 
 class Fleet(eqx.Module):
-    """Clusters that train one model together, each with whole replicas and a share of the batch: kinds of chips, or sites.
+    """Clusters that train one model together: different types of chips, or sites. Each has whole replicas and a share of
+    the batch.
 
-    With `lines` each is a site of its own, as many as these count; without, all stand in one place.
+    With `lines`, each cluster is a separate site, and `lines.count` is their number. Without, all are in one place.
     """
 
     groups: tuple[Cluster, ...]
@@ -72,9 +75,9 @@ class Fleet(eqx.Module):
 
     @property
     def chips(self) -> Scalar:
-        """Accelerators of all groups."""
+        """Return the number of accelerators of all groups."""
         return sum((each.chips for each in self.groups[1:]), start=self.groups[0].chips)
 
 
 AnyCluster = Cluster | ClusterPair
-"""Chips of one kind, or of two."""
+"""Chips of one type, or of two."""

@@ -1,4 +1,4 @@
-"""What a place for a machine costs and when it is ready: tariffs, rents of halls, lead times, redundancy, feeders."""
+"""Cost and lead time of a place for a machine: tariffs, rents of halls, lead times, redundancy, power feeds."""
 
 import equinox as eqx
 

@@ -1,4 +1,4 @@
-"""Export rules: what a chip may not reach, paragraph by paragraph, and the ways to stay outside all of them."""
+"""Export control rules: the thresholds of each paragraph, and the combinations of limits that avoid all paragraphs."""
 
 from __future__ import annotations
 
@@ -9,46 +9,50 @@ from dataclasses import dataclass
 from functools import cached_property
 
 FIGURES = {"tpp": "", "density": "1/m2", "io": "B/s"}
-"""What rules ask about, in SI: total processing performance, performance density, rate of inputs and outputs."""
+"""Metrics of a chip that rules limit -> SI unit: total processing performance (TPP), performance density, I/O rate."""
 
 PARAGRAPHS = ("a1", "a2", "b1", "b2")
-"""Paragraphs of ECCN 3A090 that rules have."""
+"""Paragraphs of ECCN 3A090 that rules contain."""
 
 JUST_BELOW = 1e-5
-"""Share by which a chip stays below what catches it from there on: ten times what counts as holding a limit."""
+"""Relative margin that a chip keeps below a threshold: ten times the tolerance within which a limit counts as met."""
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """A figure from which on a paragraph catches. **Arguments:** `value` in SI; `written` as the rule writes it."""
+    """Value of a metric at and above which a paragraph may apply. **Arguments:** `value` in SI; `written`: the number as
+    in the rule.
+    """
 
     value: float
     written: str
 
     @property
     def limit(self) -> float:
-        """What a chip may have at most."""
+        """Return the maximum that a chip may have."""
         return self.value * (1.0 - JUST_BELOW)
 
 
 Case = Mapping[str, Threshold]
-"""Figure -> what it stays below."""
+"""Metric -> threshold that the chip stays below."""
 
 
 @dataclass(frozen=True)
 class ExportRule:
-    """A rule of one date.
+    """An export control rule as of one date.
 
-    **Arguments:** `paragraphs`: name -> thresholds by figure; a paragraph catches chips that reach all of its thresholds.
+    **Arguments:** `name`; `paragraphs`: name -> thresholds by metric. A paragraph applies to chips that reach all of
+    its thresholds.
     """
 
     name: str
     paragraphs: Mapping[str, Case]
 
     def caught_by(self, figures: Mapping[str, float]) -> list[str]:
-        """Paragraphs that catch a chip: those of .b none that .a catches, as the rule says.
+        """Return the paragraphs that apply to a chip. By the rule, paragraphs .b apply only to chips that no paragraph .a
+        covers.
 
-        **Arguments:** its `figures` in SI; one that is not known counts as reached.
+        **Arguments:** `figures`: the chip's metrics in SI; an unknown metric counts as reached.
         """
         reached = lambda each: all(figures.get(name, math.inf) >= x.value for name, x in each.items())
         caught = [name for name, each in self.paragraphs.items() if reached(each)]
@@ -56,10 +60,12 @@ class ExportRule:
 
     @cached_property
     def cases(self) -> dict[str, Case]:
-        """The ways to stay outside, by name: each a few limits that hold together; a chip outside holds one or more of them.
+        """Return the alternatives to stay outside the rule, by name. Each is a set of limits; a chip outside meets at
+        least one set.
 
-        Outside of "OR of ANDs" is "AND of ORs": one threshold of each paragraph is missed. Of these the ones that no other allows
-        more than, the least TPP first.
+        A chip is covered if it reaches all thresholds of any paragraph ("OR of ANDs"). It is outside if it misses one
+        threshold of each paragraph ("AND of ORs"). Alternatives that another one contains are dropped; the rest is
+        sorted by increasing TPP limit.
         """
         ways: list[dict[str, Threshold]] = []
         for figures in itertools.product(*self.paragraphs.values()):
@@ -73,7 +79,7 @@ class ExportRule:
 
 
 def _allows_more(one: Case, other: Case) -> bool:
-    """Whether one way allows all that another does, and more."""
+    """Return whether one alternative allows everything that another allows, and more."""
     value = lambda way, name: way[name].value if name in way else math.inf
     pairs = [(value(one, name), value(other, name)) for name in FIGURES]
     return all(a >= b for a, b in pairs) and any(a > b for a, b in pairs)

@@ -7,7 +7,7 @@ from hwopt.types import Scalar
 
 
 class Facility(eqx.Module):
-    """What turns chip power into power at the meter, and energy into money and carbon."""
+    """A building that supplies and cools chips: efficiencies, climate, prices of energy and construction, and carbon."""
 
     host_power_w: Scalar = quantity("W", "CPU, memory, NIC, storage per chip at full load, without fans and conversion")
     idle_host_fraction: Scalar = ratio("share of host power drawn without work")
@@ -33,7 +33,7 @@ class Facility(eqx.Module):
 
 
 class Rack(eqx.Module):
-    """A rack of servers. Links within it are copper; those of a scale-up domain that leave it are optical."""
+    """A rack of servers. Links within it are copper; links of a scale-up domain that leave the rack are optical."""
 
     chips: Scalar = computed("chip", "in one rack")
     server_chips: Scalar = switch("chips in one server or tray, which is bought whole", key="")
@@ -53,7 +53,7 @@ class Rack(eqx.Module):
 
 
 class Cooling(eqx.Module):
-    """One cooling technology around one kind of chip."""
+    """One cooling technology around one type of chip."""
 
     sink_resistance_k_per_w: Scalar = quantity(
         "K/W", "coolant to lid, whatever the die: the air or liquid stream, the sink"

@@ -1,4 +1,4 @@
-"""The interconnect as nested tiers, from the scale-up domain outwards."""
+"""The interconnect as nested tiers, from the scale-up domain outward."""
 
 import equinox as eqx
 
@@ -7,9 +7,9 @@ from hwopt.types import PerInnerTier, PerTier, Scalar
 
 
 class Network(eqx.Module):
-    """Tiers of the network, inside out. Arrays named "tier" follow `hwopt.types.TIERS`.
+    """Tiers of the network, from the inside out. Arrays over tiers (`PerTier`) follow the order of `hwopt.types.TIERS`.
 
-    A group of chips uses tier i where it does not fit into one unit of tier i - 1; the outermost tier has no size, it
+    A group of chips uses tier i where it does not fit into one unit of tier i - 1. The outermost tier has no size: it
     connects the whole cluster through switches.
     """
 

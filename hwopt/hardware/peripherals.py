@@ -1,4 +1,6 @@
-"""What stands beside chips and network: memory beyond HBM, storage, lines between sites; and how often all of it fails."""
+"""Components around chips and network: memory beyond HBM, storage, lines between sites; failure and recovery of all
+components.
+"""
 
 import equinox as eqx
 
@@ -6,11 +8,11 @@ from hwopt.quantity import quantity, ratio, switch
 from hwopt.types import Scalar
 
 NO_POOL_BYTES = 1.0
-"""Capacity of a pool that is none: the least that is not nothing."""
+"""Capacity that stands for no memory pool: the smallest allowed positive number."""
 
 
 class MemoryPool(eqx.Module):
-    """A second tier of memory. What a plan offloads waits here and is fetched ahead of its use."""
+    """A second tier of memory. Offloaded data is stored here and prefetched before its use."""
 
     capacity_bytes: Scalar = quantity("B", "per chip")
     bandwidth_bytes_per_s: Scalar = quantity("B/s", "of a chip's way to it, per direction, as measured")
@@ -27,7 +29,7 @@ class MemoryPool(eqx.Module):
 
 
 class Storage(eqx.Module):
-    """Storage of data and checkpoints, and the input pipeline: a chip's share, in halls of its own."""
+    """Storage of data and checkpoints, and the input pipeline: one chip's share, in separate halls."""
 
     capacity_bytes: Scalar = quantity("B", "per chip")
     usd_per_byte: Scalar = quantity("USD/B", "of capacity", key="price")
@@ -43,7 +45,9 @@ class Storage(eqx.Module):
 
 
 class Sites(eqx.Module):
-    """Sites with equal shares of the cluster. Each holds whole replicas of the model; only gradients travel between them."""
+    """Sites with equal shares of the cluster. Each contains whole replicas of the model; only gradients are exchanged
+    between sites.
+    """
 
     count: Scalar = switch("1: everything in one place", key="")
     bandwidth_bytes_per_s: Scalar = quantity("B/s", "of one site to all others, per direction")
@@ -58,7 +62,9 @@ class Sites(eqx.Module):
 
 
 class Operation(eqx.Module):
-    """How a machine is run: what a step of a long run costs beyond that of a benchmark of the same plan."""
+    """Operating conditions of a machine: stalls and stragglers of a long run, which a benchmark of the same plan does not
+    have.
+    """
 
     stall_fraction: Scalar = ratio(
         "of a step: evaluation, saves, data and restarts of processes that stop nobody's clock"
@@ -69,7 +75,7 @@ class Operation(eqx.Module):
 
 
 class Recovery(eqx.Module):
-    """The way back of a job whose machine failed: through storage and a queue, or to servers and copies that stand ready."""
+    """Recovery of a job whose machine failed: through storage and a queue, or with hot spares and in-memory copies."""
 
     hot_spares: Scalar = switch("1: servers stand started beside the job", most=1.0)
     swap_s: Scalar = quantity("s", "to go on with a spare server, or with processes started again; without reading")
@@ -83,7 +89,7 @@ class Recovery(eqx.Module):
 
 
 class Spot(eqx.Module):
-    """Chips that a landlord may take away at any time and gives back when there are some again, at a discount."""
+    """Discounted chips that the provider may preempt at any time and returns when capacity is available."""
 
     every_s: Scalar = quantity("s", "mean time until a group that is there is taken away")
     return_s: Scalar = quantity("s", "mean time until it is there again")
@@ -92,7 +98,7 @@ class Spot(eqx.Module):
 
 
 class Reliability(eqx.Module):
-    """Interruptions of a job by the parts of its machine, and the way out."""
+    """Interruption rates of a job by part of the machine, and the times of restart and checkpointing."""
 
     die_failures_per_m2_s: Scalar = quantity(
         "1/(m2.s)", "interruptions of a job by silicon under a lid, at the reference junction", follows="failures"

@@ -1,4 +1,4 @@
-"""What the hardware costs, as a price list that follows the design variables."""
+"""Hardware price list whose prices scale with the design variables."""
 
 import equinox as eqx
 
@@ -7,7 +7,7 @@ from hwopt.types import PerTier, Scalar
 
 
 class Prices(eqx.Module):
-    """Unit prices. No design variable is free of charge: memory has $/B and $/(B/s), links $/(B/s)."""
+    """Unit prices. Every design variable has a price: memory per B and per B/s, links per B/s."""
 
     chip_base_usd: Scalar = computed("USD", "chip without memory and links")
     hbm_usd_per_byte: Scalar = quantity("USD/B", "stacks, by capacity", key="hbm_usd_per_byte")

@@ -1,4 +1,4 @@
-"""How accelerators are made: a silicon process with its packaging, and what goes into one package."""
+"""Manufacture of accelerators: a silicon process with its packaging, and the contents of one package."""
 
 import equinox as eqx
 
@@ -7,7 +7,7 @@ from hwopt.types import Scalar
 
 
 class Process(eqx.Module):
-    """A logic process and the packaging line behind it: prices, yields and emissions of manufacture."""
+    """A logic process and its packaging line: prices, yields and emissions of manufacture."""
 
     wafer_usd: Scalar = quantity("USD", "price of one processed logic wafer", key="wafer_price")
     wafer_diameter_m: Scalar = quantity("m", "300 mm of any process today")
@@ -54,19 +54,19 @@ class Process(eqx.Module):
 class Dies(eqx.Module):
     """Equal dies of one package.
 
-    Defects in the harvestable area are repaired by turning off the compute unit they hit, as long as enough units are left.
-    A die without spares has `enabled_fraction` 1, whatever its other fields.
+    A defect in the harvestable area is repaired by turning off the affected compute unit, as long as enough units
+    remain. A die without spare units has `enabled_fraction` 1, regardless of its other fields.
     """
 
-    count: Scalar  # in one package
-    fixed_area_m2: Scalar  # of one die, where any defect kills it
+    count: Scalar  # per package
+    fixed_area_m2: Scalar  # of one die, where any defect kills the die
     harvestable_area_m2: Scalar  # of one die: compute units, and other blocks sold in part
-    compute_units: Scalar  # of one die, made
-    enabled_fraction: Scalar  # units sold over units made
+    compute_units: Scalar  # of one die, including spares
+    enabled_fraction: Scalar  # units sold / units made
 
 
 class Package(eqx.Module):
-    """What goes around the dies of one accelerator."""
+    """Parts of one accelerator's package other than its compute dies."""
 
     hbm_stacks: Scalar
     hbm_bytes: Scalar  # of all stacks

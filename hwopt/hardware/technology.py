@@ -1,4 +1,4 @@
-"""What an architect can build with: a process node, a memory generation, a way to lay out a datapath."""
+"""Building blocks of chip designs: a process node, a memory generation, and a datapath layout."""
 
 import equinox as eqx
 
@@ -9,10 +9,10 @@ from hwopt.types import PerPrecision, Scalar
 class Technology(eqx.Module):
     """Constants that turn a `ChipDesign` into areas, rates and powers. `hwopt.catalog.silicon` reads them.
 
-    "Per FLOP/clk" means: over the dense 16-bit matrix FLOPs that all compute units, spares included, do in one cycle.
+    "Per FLOP/clk" means: per dense 16-bit matrix FLOP that all compute units, including spares, do in one cycle.
     """
 
-    # The datapath, and how a generation of architecture feeds it
+    # Datapath, with the memory that feeds it in an architecture generation
     logic_density_per_m2: Scalar = quantity("1/m2", "transistors, as accelerators achieve it over a whole die")
     matrix_transistors: Scalar = ratio(
         "per FLOP/clk: multipliers, operand delivery, control that scales with them", of="datapath"

@@ -1,4 +1,4 @@
-"""What somebody states of a machine and of the run it is for: every number may be left open."""
+"""A claim about a machine and its training run; every number may be left open."""
 
 import math
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from hwopt.quantity import quantity
 
 
 def _stated(unit: str, meaning: str, **settings: Any) -> Any:
-    """A number that a blueprint may state."""
+    """Declare a number that a claim may state."""
     return quantity(unit, meaning, default=math.nan, **settings)
 
 
 @dataclass(frozen=True)
 class StatedClaim:
-    """Numbers of a blueprint. Meanings complete "the blueprint states ...". SI."""
+    """Numbers that a claim may state, in SI. Their meanings complete "the blueprint states ..."."""
 
     parameters: float = _stated("parameter", "parameters of the model")
     active_parameters: float = _stated("parameter", "parameters that one token meets")

@@ -1,4 +1,4 @@
-"""What a model learns from how many tokens in batches of what size: a published scaling law."""
+"""A published scaling law: the loss of a model by parameters, tokens and batch size."""
 
 import equinox as eqx
 
@@ -7,11 +7,12 @@ from hwopt.types import Scalar
 
 
 class LossLaw(eqx.Module):
-    """Loss in nats a token, `L = E + A / N^alpha + B / D^beta`, and the batch beyond which tokens are wasted.
+    """Loss in nats per token, `L = E + A / N^alpha + B / D^beta`, and the critical batch, above which tokens are wasted.
 
-    The critical batch is `B_ref (D / D_ref)^a L^-b`. One form holds both families: it grows with the tokens of the run
-    alone in Zhang 2024 and Bergsma 2025 (a = 0.46 to 0.47, b = 0), with the loss reached alone in Kaplan 2020 (a = 0,
-    b = 1 / 0.21, B_ref = 2e8). For b >= 0 the overhead `1 + B / B_crit` is log-log convex in batch, tokens and parameters.
+    The critical batch is `B_ref (D / D_ref)^a L^-b`. This form covers two families of laws. It grows only with the
+    tokens of the run in Zhang 2024 and Bergsma 2025 (a = 0.46 to 0.47, b = 0). It depends only on the loss reached in
+    Kaplan 2020 (a = 0, b = 1 / 0.21, B_ref = 2e8). For b >= 0 the overhead `1 + B / B_crit` is log-log convex in batch,
+    tokens and parameters.
     """
 
     irreducible_loss: Scalar = ratio("E")

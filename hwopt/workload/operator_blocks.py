@@ -1,4 +1,4 @@
-"""Blocks that many models are built of, as operators: attention, MLPs, experts, state-space layers, tables of words."""
+"""Common building blocks of models as operators: attention, MLPs, experts, state-space layers, embeddings."""
 
 from collections.abc import Sequence
 
@@ -30,7 +30,7 @@ def _added(count: float, hidden: float) -> Operator:
 def attention_block(
     count: float, hidden: float, heads: float, kv_heads: float, width: float, *, causal: bool, rotary: bool = False
 ) -> list[Operator]:
-    """A norm, queries, keys and values as one product, attention, its output product, the residual sum."""
+    """Return an attention block: norm, one product for queries, keys and values, attention, output product, residual sum."""
     queries, keys = heads * width, kv_heads * width
     rotation = Elementwise(count=count, channels=queries + keys, split=CHANNELS)
     return [
@@ -44,7 +44,7 @@ def attention_block(
 
 
 def mlp_block(count: float, hidden: float, ffn: float, *, gated: bool = False) -> list[Operator]:
-    """A norm, the MLP (gated: three matrices, plain: two) with its activation, the residual sum."""
+    """Return an MLP block: norm, the MLP (gated: three matrices, plain: two) with its activation, residual sum."""
     up = 2.0 if gated else 1.0
     return [
         _norm(count, hidden),
@@ -56,12 +56,14 @@ def mlp_block(count: float, hidden: float, ffn: float, *, gated: bool = False) -
 
 
 def experts_block(count: float, hidden: float, ffn: float, experts: float, chosen: float) -> list[Operator]:
-    """A norm, the router, the gated MLPs of the `chosen` experts of a token, which every replica holds all of; the residual sum."""
+    """Return an expert block: norm, router, gated MLPs of each token's `chosen` experts, residual sum. All replicas have
+    all experts.
+    """
     each = {"count": count, "experts": experts, "chosen": chosen}
     return [
         _norm(count, hidden),
         Gemm(count=count, inputs=hidden, outputs=experts, wide=1.0, kept=0.0),
-        Elementwise(count=count, channels=chosen * hidden, reads=2.0, writes=2.0),  # to the experts and back
+        Elementwise(count=count, channels=chosen * hidden, reads=2.0, writes=2.0),  # dispatch to the experts and back
         Experts(inputs=hidden, outputs=2.0 * ffn, **each),
         Elementwise(count=count, channels=chosen * ffn, reads=2.0, kept=2.0),
         Experts(inputs=ffn, outputs=hidden, **each),
@@ -70,8 +72,12 @@ def experts_block(count: float, hidden: float, ffn: float, experts: float, chose
 
 
 def mamba_block(count: float, hidden: float, inner: float, state: float, rank: float, window: float) -> list[Operator]:
-    """Mamba: a norm, the input product (values and gate), a causal convolution, the products that choose B, C and the step, the
-    selective scan, the gate, the output product, the residual sum. **Source:** Gu and Dao, arXiv 2312.00752, figure 3.
+    """Return a Mamba block.
+
+    It consists of a norm, the input product (values and gate), a causal convolution, the products that compute B, C and
+    the time step, the selective scan, the gate, the output product, and the residual sum.
+
+    **Source:** Gu and Dao, arXiv 2312.00752, figure 3.
     """
     return [
         _norm(count, hidden),
@@ -80,7 +86,7 @@ def mamba_block(count: float, hidden: float, inner: float, state: float, rank: f
         Gemm(count=count, inputs=inner, outputs=rank + 2.0 * state, kept=0.0),
         Gemm(count=count, inputs=rank, outputs=inner),
         Scan(count=count, channels=inner, state=state),
-        # the state matrix A, the weights of D and of the step's bias are the scan's
+        # The state matrix A and the weights of D and of the step's bias belong to the scan.
         Elementwise(count=count, channels=inner, reads=2.0, kept=1.0, weights=state + 2.0),
         Gemm(count=count, inputs=inner, outputs=hidden),
         _added(count, hidden),
@@ -90,8 +96,12 @@ def mamba_block(count: float, hidden: float, inner: float, state: float, rank: f
 def mamba2_block(
     count: float, hidden: float, heads: float, width: float, state: float, groups: float, window: float, chunk: float
 ) -> list[Operator]:
-    """Mamba-2: one input product for gate, values, B, C and steps, a causal convolution, the scan in chunks, the gated norm, the
-    output product, the residual sum. **Source:** Dao and Gu, arXiv 2405.21060, figure 6; state-spaces/mamba, modules/mamba2.py.
+    """Return a Mamba-2 block.
+
+    It consists of a norm, one input product for gate, values, B, C and time steps, a causal convolution, the scan in
+    chunks, the gated norm, the output product, and the residual sum.
+
+    **Source:** Dao and Gu, arXiv 2405.21060, figure 6; state-spaces/mamba, modules/mamba2.py.
     """
     inner, both = heads * width, 2.0 * groups * state
     return [
@@ -106,6 +116,6 @@ def mamba2_block(
 
 
 def words(vocab: float, hidden: float, *, tied: bool = False) -> list[Operator]:
-    """The table of words, the last norm, and the output head; a tied head's weights are the table's."""
+    """Return the token embedding, the last norm, and the output head; a tied head shares the embedding's weights."""
     table: list[Operator] = [] if tied else [Lookup(entries=vocab, width=hidden, split=CHANNELS)]
     return [*table, _norm(1.0, hidden), Gemm(inputs=hidden, outputs=vocab, wide=1.0, split=COLUMNS)]

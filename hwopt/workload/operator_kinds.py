@@ -1,4 +1,7 @@
-"""What people write down of an operator, and the rows of the table that follow. Fields are keys of a workload's `[[operators]]`."""
+"""Types of operators as users describe them, and their rows of the operator table.
+
+Fields are keys of a workload's `[[operators]]`.
+"""
 
 import math
 from collections.abc import Iterable
@@ -11,33 +14,36 @@ from hwopt.workload.operators import Operators
 from hwopt.workload.transformer import TOKEN
 
 BATCH_NORM_READS = 2.0
-"""Reads of a batch normalisation forward: statistics first, then the pass; layer norms keep a row in registers and read once."""
+"""Reads of a batch normalization in the forward pass: once for statistics, once to normalize. Layer norms read once,
+because they keep a row in registers."""
 
 SCAN_FLOPS = 9.0
-"""FLOPs a channel and element of state of a selective scan, forward.
+"""FLOPs per channel and state element of a selective scan, forward.
 
-**Source:** `flops_selective_scan_ref` of VMamba's code and of Vision Mamba's, both `9 B L D N`; the discretisation, the recurrence
-and the product with C, counted by hand: 1 exp, 3 products for it, 2 for the recurrence, 2 for C, 1 sum.
+**Source:** `flops_selective_scan_ref` of VMamba's code and of Vision Mamba's, both `9 B L D N`. This covers
+discretization, recurrence and the product with C, counted by hand: 1 exp and 3 products for the first, 2 for the
+recurrence, 2 for C, 1 sum.
 """
 
 STATE_PASSES = 4.0
-"""Passes of a chunk's 32-bit state through memory: written, read and written by the pass between chunks, read.
+"""Passes of a chunk's 32-bit state through memory: one write, one read and write between chunks, one read.
 
 **Source:** the four kernels of the chunked algorithm, Dao and Gu, arXiv 2405.21060, section 6 and listing 1.
 """
 
 SCAN_PASSES = 2.5
-"""Time of a chunked scan's traffic over that of the bytes counted here: five kernels with intermediate results between them, which
-reach less of HBM's bandwidth than plain streams. Range 1.5 to 4.
+"""Memory time of a chunked scan over that of the bytes counted here. Reason: five kernels exchange intermediate results,
+and reach less of HBM's bandwidth than plain streams. Range 1.5 to 4.
 
-**Source:** one fused kernel is 1.50 to 2.51 times faster than the five on A100 and H100 (PyTorch, Accelerating Mamba2 with Kernel
-Fusion, pytorch.org/blog); they take as long as FlashAttention-2 at 2,048 tokens (Dao and Gu, arXiv 2405.21060, figure 10), which is
-about 4 times what counted bytes take.
+**Source:** one fused kernel is 1.50 to 2.51 times faster than the five on A100 and H100 (PyTorch, Accelerating Mamba2
+with Kernel Fusion, pytorch.org/blog). The five take as long as FlashAttention-2 at 2,048 tokens (Dao and Gu, arXiv
+2405.21060, figure 10), about 4 times the time of the counted bytes.
 """
 
 WHOLE, COLUMNS, INNER, CHANNELS, RESIDUAL = "whole", "columns", "inner", "channels", "residual"
 SPLITS = (WHOLE, COLUMNS, INNER, CHANNELS, RESIDUAL)
-"""What tensor parallelism does to an operator."""
+"""Effects of tensor parallelism on an operator: not split, or split by output columns, inner dimension, channels, or
+tokens."""
 
 _VECTORS = (
     "count", "per_token", "per_sample", "columns", "inner", "inner_read", "groups", "sequential", "wide", "weights",
@@ -46,12 +52,12 @@ _VECTORS = (
 )  # fmt: skip
 
 Row = dict[str, float]
-"""Numbers of a row by the vectors of `Operators`; those that are not named are 0."""
+"""Numbers of a row, named by the vectors of `Operators`; missing ones are 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Operator:
-    """One operator, `count` of it. `rows` a sample; 0: one a token."""
+    """One operator that occurs `count` times. `rows` is the number of rows per sample; 0 means one per token."""
 
     op: ClassVar[str]
 
@@ -59,7 +65,7 @@ class Operator:
     rows: float = 0.0
 
     def table_rows(self) -> list[Row]:
-        """Rows of the table."""
+        """Return the operator's rows of the table."""
         raise NotImplementedError
 
     def _row(self, split: str = WHOLE, /, **numbers: float) -> Row:
@@ -71,7 +77,9 @@ class Operator:
 
 @dataclass(frozen=True, kw_only=True)
 class Gemm(Operator):
-    """A linear layer, `y = x W`: `2 inputs outputs` a row. It keeps its input, unless `kept` says that another does."""
+    """A linear layer, `y = x W`: `2 inputs outputs` FLOPs per row. `kept` is 0 where another operator already stores its
+    input.
+    """
 
     op: ClassVar[str] = "gemm"
 
@@ -86,7 +94,7 @@ class Gemm(Operator):
             self._row(
                 self.split, columns=self.outputs, inner=self.inputs, inner_read=self.inputs, wide=self.wide,
                 weights=self.inputs * self.outputs, stored=self.kept * self.inputs,
-                # what columns share is whole on every rank, or split by rows
+                # The common input of the columns is whole on every rank, or split by rows.
                 **({"channels_split": 0.0, "residual": 1.0} if self.split == COLUMNS else {}),
             )
         ]  # fmt: skip
@@ -94,10 +102,10 @@ class Gemm(Operator):
 
 @dataclass(frozen=True, kw_only=True)
 class Convolution(Operator):
-    """A convolution of `kernel^dims` windows onto `size^dims` outputs: an implicit GEMM of `size^dims` rows a sample.
+    """A convolution of `kernel^dims` windows onto `size^dims` outputs: an implicit GEMM of `size^dims` rows per sample.
 
-    A row reads `min(kernel, stride)^dims` inputs of each channel that no other row has read. As many groups as channels
-    (depthwise) leave matrix units nothing to do.
+    A row reads `min(kernel, stride)^dims` inputs of each channel that no other row has read. With as many groups as
+    channels (depthwise), matrix units have no work.
     """
 
     op: ClassVar[str] = "convolution"
@@ -128,7 +136,10 @@ class Convolution(Operator):
 
 @dataclass(frozen=True, kw_only=True)
 class Elementwise(Operator):
-    """Passes over `channels` a row: `reads` and `writes` of each; norms, activations, residual sums, rotations, pooling."""
+    """Memory passes over `channels` elements per row, each with `reads` and `writes`.
+
+    Examples: norms, activations, residual sums, rotations, pooling.
+    """
 
     op: ClassVar[str] = "elementwise"
 
@@ -148,13 +159,15 @@ class Elementwise(Operator):
 
 @dataclass(frozen=True, kw_only=True)
 class Attention(Operator):
-    """The core of attention, without its projections: scores and weighted values of all tokens of a sample, or those before."""
+    """Scores and weighted values of attention, without its projections, over all tokens of a sample or (causal) the
+    previous ones.
+    """
 
     op: ClassVar[str] = "attention"
 
     heads: float
     width: float
-    kv_heads: float = 0.0  # 0: as many as heads
+    kv_heads: float = 0.0  # 0: same as heads
     causal: float = 0.0
     split: str = WHOLE
 
@@ -172,9 +185,9 @@ class Attention(Operator):
 class Scan(Operator):
     """A state-space layer's scan over the tokens: `channels`, each with a `state`.
 
-    Without heads a selective scan (Mamba), `SCAN_FLOPS` a channel and element of state outside matrix units. With heads in chunks
-    of Q tokens (Mamba-2): `2 Q (g N + H P) + 4 H N P` FLOPs a token of products, H heads of width P in g groups, and the states
-    between chunks.
+    Without heads it is a selective scan (Mamba): `SCAN_FLOPS` per channel and state element, outside matrix units. With
+    heads it runs in chunks of Q tokens (Mamba-2): `2 Q (g N + H P) + 4 H N P` FLOPs per token in products, with H heads
+    of width P in g groups, and states of size N between chunks.
 
     **Source:** Gu and Dao, arXiv 2312.00752; Dao and Gu, arXiv 2405.21060, section 6.
     """
@@ -194,16 +207,17 @@ class Scan(Operator):
             own = {"vector_flops": SCAN_FLOPS * self.channels * self.state, "streamed": inputs + self.channels}
         else:
             products = 2.0 * self.chunk * (self.groups * self.state + self.channels) + 4.0 * self.channels * self.state
-            states = 2.0 * STATE_PASSES * self.channels * self.state / self.chunk  # 32 bit, of elements of 16
+            states = 2.0 * STATE_PASSES * self.channels * self.state / self.chunk  # 32-bit, counted in 16-bit elements
             own = {"core_flops": products, "streamed": SCAN_PASSES * (inputs + self.channels + states)}
         return [self._row(self.split, stored=inputs, kernels=5.0 if self.heads else 1.0, **own)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recurrence(Operator):
-    """A recurrent layer of `gates` (4: LSTM, 3: GRU): products with all inputs at once, then one step after the other.
+    """A recurrent layer with `gates` (4: LSTM, 3: GRU): input products of all tokens at once, then one step after the
+    other.
 
-    A kernel a step with as many rows as the micro-batch has samples; gates and states are kept.
+    Each step is a kernel with one row per sample of the micro-batch. Gates and states are stored for the backward pass.
     """
 
     op: ClassVar[str] = "recurrence"
@@ -225,8 +239,10 @@ class Recurrence(Operator):
 
 @dataclass(frozen=True, kw_only=True)
 class Lookup(Operator):
-    """Rows of `width` of a table of `entries`, `pooled` of them added up. Tables that may be `spread` over chips lie on one each,
-    are updated where they are read, and send what they found to the chip that asked for it; others are copies.
+    """Sum of `pooled` rows of `width` elements from a table of `entries` rows.
+
+    If `spread`, the table is sharded over chips and updated where it is stored; results are sent to the chip that needs
+    them. Otherwise every replica has a copy.
     """
 
     op: ClassVar[str] = "lookup"
@@ -254,8 +270,10 @@ class Lookup(Operator):
 
 @dataclass(frozen=True, kw_only=True)
 class Fft(Operator):
-    """Fourier transforms of `points` of each of `channels`, a sample: `5 n log2 n` FLOPs each outside matrix units, 32-bit complex
-    numbers read and written once.
+    """Fourier transforms per sample: `channels` transforms of `points` elements, `5 n log2 n` FLOPs each outside matrix
+    units.
+
+    32-bit complex numbers are read and written once.
     """
 
     op: ClassVar[str] = "fft"
@@ -271,7 +289,7 @@ class Fft(Operator):
 
 @dataclass(frozen=True, kw_only=True)
 class Experts(Operator):
-    """A linear layer of which a token meets `chosen` of `experts`, by one kernel of all groups. Every replica holds all of them."""
+    """A linear layer in which each token uses `chosen` of `experts`, in one grouped kernel. Every replica has all experts."""
 
     op: ClassVar[str] = "experts"
 
@@ -283,13 +301,15 @@ class Experts(Operator):
     def table_rows(self) -> list[Row]:
         numbers = {"columns": self.outputs, "inner": self.inputs, "inner_read": self.inputs, "groups": self.experts}
         weights = self.experts * self.inputs * self.outputs
-        used = {"per_token": self.chosen / self.experts, "stored": self.experts * self.inputs}  # of each group
+        used = {"per_token": self.chosen / self.experts, "stored": self.experts * self.inputs}  # of each expert
         return [self._row(weights=weights, **numbers) | used]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Product(Operator):
-    """Products of activations with each other, no weights: `flops` a row, `reads` and `writes` elements; pairs of embeddings."""
+    """Products between activations, without weights, such as pairs of embeddings: `flops`, `reads` and `writes` elements
+    per row.
+    """
 
     op: ClassVar[str] = "product"
 
@@ -305,17 +325,17 @@ KINDS: dict[str, type[Operator]] = {
     each.op: each
     for each in (Gemm, Convolution, Elementwise, Attention, Scan, Recurrence, Lookup, Experts, Fft, Product)
 }
-"""Operators by what a workload's file calls them."""
+"""Operator types by their name in a workload's file."""
 
 TEXTS = ("split",)
-"""Fields that are words."""
+"""Fields with text values."""
 
 MAY_BE_ZERO = ("rows", "kept", "reads", "writes", "kernels", "weights", "wide", "causal", "kv_heads", "heads", "spread")
-"""Numbers that may be 0; all others are above."""
+"""Numbers that may be 0; all others must be positive."""
 
 
 def required(kind: type[Operator]) -> list[str]:
-    """Fields that an operator cannot leave open."""
+    """Return the fields that an operator must state."""
     return [each.name for each in fields(kind) if each.default is MISSING]
 
 
@@ -333,12 +353,21 @@ def operator_table(
     unit_of_work: str = TOKEN,
     language: bool = False,
 ) -> Operators:
-    """A table of operators.
+    """Return the table of a model's operators.
 
-    **Arguments:** the `operators`; blocks, elements a token between them, elements a token that are inputs of blocks; `heads`:
-    parts that tensor parallelism may split all of them into; `shards` that tables may be spread as; `logits` a token; bytes a
-    weight of tables; what a `sample` is called; the `unit_of_work` that rates and costs are said by, a token or what one sample is
-    (`image`); whether the model predicts text (`language`), so that laws of loss hold.
+    **Arguments:**
+
+    - `operators`: the operators of the model.
+    - `layers`: number of blocks.
+    - `hidden`: elements per token between blocks.
+    - `kept_inputs`: elements per token that are inputs of blocks.
+    - `heads`: parts into which tensor parallelism may split all operators.
+    - `shards`: parts into which lookup tables may be sharded.
+    - `logits`: per token.
+    - `table_bytes`: bytes per weight of lookup tables.
+    - `sample`: name of one sample.
+    - `unit_of_work`: of rates and costs: a token, or a word for one sample (`image`).
+    - `language`: whether the model predicts text, so that loss laws apply.
     """
     rows = [row for each in operators for row in each.table_rows()]
     leaf: Any = lambda value: np.asarray(value, np.float64)

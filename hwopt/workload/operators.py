@@ -1,7 +1,8 @@
-"""A model as a table of operators: products, convolutions, recurrences, scans, attention, look-ups, transforms, passes over memory.
+"""A model as a table of operators: products, convolutions, recurrences, scans, attention, lookups, transforms, memory
+passes.
 
-What is not a transformer is stated so. A row of the table is one operator and how often the model has it; `hwopt.workload.
-operator_kinds` makes rows of what people write down (`convolution`, `lookup`, ...).
+It describes models that are not transformers. A row is one operator and the number of its occurrences in the model.
+`hwopt.workload.operator_kinds` makes rows from user input (`convolution`, `lookup`, ...).
 """
 
 import equinox as eqx
@@ -21,10 +22,11 @@ def _each(meaning: str) -> PerOperator:
 
 
 class Operators(eqx.Module):
-    """A table of operators. Vectors have shape (operator,); numbers of a row count one of its `rows` and one of its kind.
+    """A table of operators. Vectors have shape (operator,). Numbers of a row count one of its `rows` and one of its
+    `count` occurrences.
 
-    A token is a step of a sequence, or the whole sample where its length is 1 (an image of a convolutional network, a click).
-    Every field is floating, so a table is differentiable like a transformer's shape.
+    A token is a step of a sequence, or the whole sample where its length is 1 (an image of a convolutional network, a
+    click). Every field is floating-point, so a table is differentiable like a transformer's shape.
     """
 
     layers: Scalar = ratio(
@@ -73,25 +75,25 @@ class Operators(eqx.Module):
     residual: PerOperator = _each("1: sequence parallelism splits rows")
 
     sample: str = eqx.field(static=True, default="sequence")
-    unit_of_work: str = eqx.field(static=True, default=TOKEN)  # that rates and costs are said by; others are a sample
-    language: bool = eqx.field(static=True, default=False)  # whether laws of loss, which are of text, hold
+    unit_of_work: str = eqx.field(static=True, default=TOKEN)  # of rates and costs; any other word means a sample
+    language: bool = eqx.field(static=True, default=False)  # whether loss laws, which are fitted to text, apply
 
     @property
     def pipelined(self) -> bool:
-        """Whether blocks are alike, so that stages of a pipeline can be."""
+        """Return whether blocks are alike, so that pipeline stages can be equal."""
         return float(self.layers) > 1.0
 
 
 @total_parameters.register
 def _(shape: Operators) -> Scalar:
-    """Weights of all operators, and of tables."""
+    """Return the weights of all operators and lookup tables."""
     return jnp.sum(shape.count * (shape.weights + shape.table_weights))
 
 
 @active_parameters.register
 def _(shape: Operators) -> Scalar:
-    """Weights that a token meets: of experts those chosen, of tables those looked up."""
-    # Of experts, a token's share of the groups.
+    """Return the weights that one token uses: those of its chosen experts, and its looked-up rows of tables."""
+    # A row with less than one pass per token is an expert: it counts in proportion.
     routed = (shape.per_token > 0.0) & (shape.per_token < 1.0)
     met = jnp.where(routed, shape.per_token, 1.0) * shape.weights
     return jnp.sum(shape.count * (met + (shape.per_token + shape.per_sample) * shape.looked_up))
@@ -99,14 +101,15 @@ def _(shape: Operators) -> Scalar:
 
 @tensor_degrees.register
 def _(shape: Operators) -> list[int]:
-    """Divisors of the parts that all operators may be split into."""
+    """Return the divisors of the number of parts into which all operators may be split."""
     parts = round(float(shape.heads))
     return [t for t in range(1, parts + 1) if parts % t == 0]
 
 
 def most_chunks(model: Transformer | Operators) -> float:
-    """Chunks of a pipeline that a model has layers for: of a transformer, embedding and head may fill one each; a table whose
-    blocks differ has one.
+    """Return the maximum number of pipeline chunks: the number of layers, or 1 for a table of unequal blocks.
+
+    In a transformer, embedding and head may each fill one more chunk.
     """
     layers = float(model.layers)
     return layers + 2.0 if isinstance(model, Transformer) else layers

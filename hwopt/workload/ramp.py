@@ -1,4 +1,4 @@
-"""A batch that grows while a run lasts, in stages."""
+"""A batch size that grows during a run, in stages."""
 
 import math
 from fractions import Fraction
@@ -10,13 +10,13 @@ from jaxtyping import Array, Float
 from hwopt.quantity import switch
 
 LARGEST_BATCH = 10**6
-"""Sequences of a batch: up to it, quotients of two batches are told from each other in float32 and float64 alike."""
+"""Maximum number of sequences of a batch, up to which float32 and float64 both distinguish the quotients of two batches."""
 
 
 class BatchRamp(eqx.Module):
-    """The stages of a run before its last one, by which they are told: the last has the run's own batch, and the tokens left.
+    """The stages of a run before its last one. The last stage has the run's own batch, and the remaining tokens.
 
-    Batches are stated over the last one, tokens as shares of the run's, so that batch and tokens may be variables.
+    Batches are relative to the last one, and tokens are shares of the run's, so that batch and tokens may be variables.
     """
 
     batch_fractions: Float[Array, " stage"] = switch("batch of a stage over that of the last, below 1")
@@ -24,15 +24,16 @@ class BatchRamp(eqx.Module):
 
 
 def batch_quotients(ramp: BatchRamp | None) -> list[Fraction]:
-    """Batches before the last over it, as fractions of integers; none without a ramp."""
+    """Return the earlier batches over the last one, as fractions of integers; an empty list without a ramp."""
     if ramp is None:
         return []
     return [Fraction(float(x)).limit_denominator(LARGEST_BATCH) for x in np.ravel(ramp.batch_fractions)]
 
 
 def whole_micro_batches(ramp: BatchRamp | None) -> int:
-    """What a replica's micro-batches of the last stage are a multiple of, so that those of all stages are whole.
+    """Return the number of which a replica's micro-batches of the last stage must be a multiple.
 
-    `m b_i / b` is whole for all i: m is a multiple of each denominator, in lowest terms.
+    Then all stages have whole micro-batches. `m b_i / b` is whole for all i if m is a multiple of each denominator, in
+    lowest terms.
     """
     return math.lcm(*(each.denominator for each in batch_quotients(ramp)))

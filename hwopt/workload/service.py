@@ -1,4 +1,4 @@
-"""An inference service: what is asked of a machine that answers requests."""
+"""An inference service: the requests that a machine has to answer."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -8,13 +8,13 @@ from hwopt.types import PerPrecision, Scalar
 from hwopt.workload.transformer import Transformer
 
 _NEAR_CERTAIN = 1e-4
-"""Chance of a miss below which the number of accepted guesses is taken from its series."""
+"""Probability of rejection below which the number of accepted tokens is computed by a series."""
 
 
 class Service(eqx.Module):
     """A model to serve, the mean request, and the number formats.
 
-    A machine may do all of it (`prefills` and `decodes` 1) or one of the two phases.
+    A machine may do both phases (`prefills` and `decodes` 1) or one of them.
     """
 
     model: Transformer
@@ -44,25 +44,28 @@ class Service(eqx.Module):
 
     @property
     def new_tokens(self) -> Scalar:
-        """Tokens of a prompt that are not cached."""
+        """Return the tokens of a prompt that are not cached."""
         return self.input_tokens * (1.0 - self.cached_fraction)
 
     @property
     def most_load(self) -> Scalar:
-        """Most of its capacity that a machine may be asked for on average: its headroom is kept, its busiest hour no overload."""
+        """Return the maximum mean load, as a share of capacity: it keeps the headroom and does not overload the busiest
+        hour.
+        """
         peak = 1.0 / self.peak_over_mean
         return jnp.where(peak < self.capacity_in_use, peak, self.capacity_in_use)
 
     @property
     def mean_context(self) -> Scalar:
-        """Tokens before the one that is generated, mean over an answer: `input + output / 2`."""
+        """Return the tokens before the generated one, averaged over an answer: `input + output / 2`."""
         return self.input_tokens + 0.5 * self.output_tokens
 
     @property
     def tokens_per_pass(self) -> Scalar:
-        """Tokens a sequence gains in a pass: those accepted before the first miss, and the one that the pass itself makes.
+        """Return the tokens that a sequence gains per pass: the drafts accepted before the first rejection, plus one from
+        the pass itself.
 
-        `(1 - a^(g + 1)) / (1 - a)`, the sum of a geometric series; near a = 1 by its series in 1 - a.
+        `(1 - a^(g + 1)) / (1 - a)`, the sum of a geometric series; near a = 1 by its Taylor series in 1 - a.
 
         **Source:** Leviathan, Kalman, Matias, arXiv 2211.17192, equation 1.
         """
@@ -71,7 +74,7 @@ class Service(eqx.Module):
         some = jnp.where(near | all_missed, 0.5, missed)
         geometric = -jnp.expm1(n * jnp.log1p(-some)) / some
         series = n - 0.5 * n * (n - 1.0) * missed * (1.0 - (n - 2.0) / 3.0 * missed)
-        first = 1.0 + self.acceptance  # to first order where hardly any guess is right
+        first = 1.0 + self.acceptance  # first order in the acceptance, at an acceptance of 0
         return jnp.where(
             self.drafted_tokens > 0.0, jnp.where(near, series, jnp.where(all_missed, first, geometric)), 1.0
         )

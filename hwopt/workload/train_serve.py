@@ -1,4 +1,4 @@
-"""A model that is trained on one machine and then served on another of the same chips."""
+"""A model that is trained on one machine and then served on another with the same type of chip."""
 
 import equinox as eqx
 
@@ -10,9 +10,9 @@ from hwopt.workload.training import TrainingRun
 
 
 class TrainServe(eqx.Module):
-    """A training run, and the service of what it made: two machines, one chip."""
+    """A training run and the service of the trained model: two machines with one type of chip."""
 
     training: TrainingRun
     service: Service
-    stack: Stack  # software that serves; the cluster's trains
+    stack: Stack  # serving software; the training software is the cluster's
     served_tokens: Scalar = quantity("token", "generated over the life of the service")

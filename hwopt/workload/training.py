@@ -1,4 +1,4 @@
-"""A training run: what is asked of the cluster."""
+"""A training run: the work that a cluster has to do."""
 
 from typing import Any
 
@@ -13,9 +13,9 @@ from hwopt.workload.transformer import TOKEN
 
 
 class TrainingRun(eqx.Module):
-    """A model to train, the batch, the tokens and the number formats."""
+    """A model to train, with batch, tokens and number formats."""
 
-    model: Any  # a `Transformer` or `Operators`: what differs is one arm of a `singledispatch` each
+    model: Any  # a `Transformer` or `Operators`; functions that differ dispatch on the type
     law: LossLaw
     sequence_length: Scalar = quantity("token", "of a sample")
     global_batch_sequences: Scalar = quantity("sequence", "of a step, of the last stage where the batch grows")
@@ -39,13 +39,15 @@ class TrainingRun(eqx.Module):
 
     @property
     def tokens_per_unit(self) -> Scalar:
-        """Tokens of what the run counts its work in: 1, or those of a sample where that is an image, a click."""
+        """Return the tokens per unit of work: 1, or the length of a sample where work is counted in samples (images,
+        clicks).
+        """
         whole = self.model.unit_of_work != TOKEN
         return self.sequence_length if whole else jnp.ones_like(self.sequence_length)
 
     @property
     def step_words(self) -> str:
-        """Return the size of a step in words: 2,048 sequences of 8,192 tokens, or so many images."""
+        """Return the size of a step in words, such as "2,048 sequences of 8,192 tokens" or "1,024 images"."""
         batch = f"{float(self.global_batch_sequences):,.12g}"
         if self.model.unit_of_work != TOKEN:
             return f"{batch} {self.model.unit_of_work}s"

@@ -1,4 +1,4 @@
-"""What a model brings along from pre-training on something else: a published law of transfer."""
+"""Benefit of pre-training on other data: a published law of transfer."""
 
 import equinox as eqx
 
@@ -7,7 +7,9 @@ from hwopt.types import Scalar
 
 
 class Transfer(eqx.Module):
-    """Data that pre-training is worth, `D_T = k D_F^alpha N^beta`: characters, D_F of them at hand, of N parameters."""
+    """Data that pre-training replaces, `D_T = k D_F^alpha N^beta`, in characters: D_F characters of new data, N
+    parameters.
+    """
 
     transfer_coefficient: Scalar = ratio("k, of characters")
     data_exponent: Scalar = exponent("alpha, of the data at hand")

@@ -8,14 +8,14 @@ from hwopt.quantity import quantity, ratio, switch
 from hwopt.types import Scalar, numpy_or_jax
 
 TOKEN = "token"
-"""The unit of work of models of text; any other is one sample, of as many tokens as a sequence has."""
+"""Unit of work of text models; any other unit is one sample, with as many tokens as a sequence has."""
 
 
 class Transformer(eqx.Module):
-    """A decoder-only transformer: dense or MoE, multi-head, grouped-query or latent attention.
+    """A decoder-only transformer: dense or MoE, with multi-head, grouped-query or latent attention.
 
     Latent attention (MLA) has `query_rank` and `kv_rank` above zero; `qk_dim` is then nope + rope. All fields are
-    floats, so a shape is differentiable like anything else.
+    floating-point, so a shape is differentiable like the other inputs.
     """
 
     layers: Scalar = ratio("decoder layers")
@@ -57,7 +57,7 @@ class Transformer(eqx.Module):
 
     @property
     def unit_of_work(self) -> str:
-        """What rates and costs are said by."""
+        """Return the unit of rates and costs."""
         return TOKEN
 
     @property
@@ -66,53 +66,58 @@ class Transformer(eqx.Module):
 
 
 MATRIX_TILE = 8
-"""Elements: a matrix dimension in 16 bit must be a multiple of it for tensor cores to be used as they are meant (16 B).
+"""Tile size in elements: 16-bit matrix dimensions must be a multiple of it (16 B) for full-speed tensor cores.
 
 **Source:** NVIDIA, Matrix Multiplication Background, User's Guide, requirements for tensor cores (recalled).
 """
 
 
 def misaligned(qk_dim: float, v_dim: float) -> float:
-    """1 where a head's width is no multiple of `MATRIX_TILE`, as `Transformer.misaligned_heads` holds it."""
+    """Return 1 where a head's width is not a multiple of `MATRIX_TILE`, else 0, as in `Transformer.misaligned_heads`."""
     return float(bool(qk_dim % MATRIX_TILE or v_dim % MATRIX_TILE))
 
 
 def splits_heads(shape: Transformer, tp: int) -> bool:
-    """Whether tensor parallelism of a degree gives each rank whole heads: query heads evenly, and key-value heads evenly or,
-    where there are more ranks, each copied to as many ranks.
+    """Return whether a tensor-parallel degree gives each rank whole heads.
 
-    **Source:** Megatron-Core, `num_query_groups` a multiple of the tensor-parallel size or the size of it; vLLM likewise.
+    Query heads must divide evenly. Key-value heads must divide evenly too or, where there are more ranks than heads,
+    each be copied to the same number of ranks.
+
+    **Source:** Megatron-Core, where `num_query_groups` is a multiple or a divisor of the tensor-parallel size; vLLM
+    does the same.
     """
     heads, groups = round(float(shape.heads)), round(float(shape.kv_heads))
-    latent = float(shape.kv_rank) > 0.0  # every rank holds the latent, and makes keys and values of its own heads
+    latent = float(shape.kv_rank) > 0.0  # every rank has the latent, and computes keys and values of its own heads
     return heads % tp == 0 and (latent or groups % tp == 0 or tp % groups == 0)
 
 
 def cache_copies(shape: Transformer, tp: int) -> int:
-    """Tensor parallel ranks that hold the same keys and values: all of them of a latent, else `t / k` where that is whole."""
+    """Return the tensor-parallel ranks with the same keys and values: all for latent attention, else `max(t // k, 1)`."""
     groups = round(float(shape.kv_heads))
     return tp if float(shape.kv_rank) > 0.0 else max(tp // groups, 1)
 
 
 def splits_tiles(shape: Transformer, tp: int) -> bool:
-    """Whether a rank's share of the MLP is whole tiles of `MATRIX_TILE`, where the whole is."""
+    """Return whether each rank's share of the MLP consists of whole tiles of `MATRIX_TILE`; also true if the whole MLP
+    does not.
+    """
     inner = round(float(shape.ffn))
     return inner % MATRIX_TILE != 0 or inner % (tp * MATRIX_TILE) == 0
 
 
 @singledispatch
 def tensor_degrees(shape: Transformer) -> list[int]:
-    """Tensor-parallel degrees that a model's heads and tiles allow, ascending."""
+    """Return the tensor-parallel degrees that a model's heads and tiles allow, ascending."""
     heads = round(float(shape.heads))
     degrees = (t for t in range(1, heads + 1) if heads % t == 0)
     return [t for t in degrees if splits_heads(shape, t) and splits_tiles(shape, t)]
 
 
 def attention_parameters(shape: Transformer) -> Scalar:
-    """Weights of one layer's attention.
+    """Return the weights of one layer's attention.
 
-    Grouped query: `h a d + h k (d + d_v) + a d_v h`. Latent (DeepSeek-V2, arXiv 2405.04434, section 2.1):
-    `h r_q + r_q a d + h (r_kv + d_rope) + r_kv a (d - d_rope + d_v) + a d_v h`.
+    Grouped query: `h a d + h k (d + d_v) + a d_v h`. Latent (DeepSeek-V2, arXiv 2405.04434, section 2.1): `h r_q + r_q
+    a d + h (r_kv + d_rope) + r_kv a (d - d_rope + d_v) + a d_v h`.
     """
     s = shape
     where = numpy_or_jax(s.query_rank).where
@@ -126,28 +131,28 @@ def attention_parameters(shape: Transformer) -> Scalar:
 
 
 def dense_mlp_parameters(shape: Transformer) -> Scalar:
-    """Weights of one dense layer's MLP: `matrices h f`."""
+    """Return the weights of one dense layer's MLP: `matrices h f`."""
     return shape.mlp_matrices * shape.hidden * shape.ffn
 
 
 def expert_parameters(shape: Transformer) -> Scalar:
-    """Weights of one expert: `matrices h f_e`."""
+    """Return the weights of one expert: `matrices h f_e`."""
     return shape.mlp_matrices * shape.hidden * shape.expert_ffn
 
 
 def embedding_parameters(shape: Transformer) -> Scalar:
-    """Token and position tables: `(V + positions) h`."""
+    """Return the weights of token and position tables: `(V + positions) h`."""
     return (shape.vocab + shape.learned_positions) * shape.hidden
 
 
 def head_parameters(shape: Transformer) -> Scalar:
-    """Weights of the output head that are not the embedding's: `V h`, or none when tied."""
+    """Return the weights of the output head that are not shared with the embedding: `V h`, or 0 when tied."""
     return (1.0 - shape.tied_embeddings) * shape.vocab * shape.hidden
 
 
 @singledispatch
 def total_parameters(shape: Transformer) -> Scalar:
-    """All parameters, closed form (two norms a layer and one at the end; biases left out: below 0.1 %)."""
+    """Return all parameters in closed form, with two norms per layer and one at the end, without biases (below 0.1 %)."""
     s = shape
     norms = (2.0 * s.layers + 1.0) * s.hidden
     routed = s.moe_layers * (s.experts * expert_parameters(s) + s.hidden * s.experts)
@@ -159,7 +164,7 @@ def total_parameters(shape: Transformer) -> Scalar:
 
 @singledispatch
 def active_parameters(shape: Transformer) -> Scalar:
-    """Parameters one token meets: routed experts count `experts_per_token` of `experts`."""
+    """Return the parameters that one token uses: routed experts count as `experts_per_token` of `experts`."""
     s = shape
     idle = s.moe_layers * (s.experts - s.experts_per_token) * expert_parameters(s)
     return total_parameters(s) - idle

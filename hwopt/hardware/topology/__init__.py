@@ -1,4 +1,4 @@
-"""Topologies of a fabric: what connects endpoints, and what that takes in switches, cables and hops."""
+"""Topologies of a fabric: how endpoints are connected, and the switches, cables and hops that this takes."""
 
 from hwopt.hardware.topology.direct import FullMesh, Torus
 from hwopt.hardware.topology.switched import Crossbar, Dragonfly, FatTree

@@ -1,4 +1,4 @@
-"""Direct topologies, in which endpoints pass traffic on: the torus and the full mesh."""
+"""Direct topologies, in which endpoints forward traffic: the torus and the full mesh."""
 
 import jax.numpy as jnp
 
@@ -8,7 +8,7 @@ from hwopt.types import Scalar
 
 
 class Direct(Topology):
-    """Endpoints pass traffic on: there is no switch, and one tier."""
+    """A topology of one tier without switches: endpoints forward traffic."""
 
     @property
     def switched(self) -> Scalar:
@@ -29,14 +29,14 @@ class Direct(Topology):
 
 
 class Torus(Direct):
-    """A torus of D axes and equal sides `m = n^(1/D)`, ends joined, no switch; a ring is D = 1.
+    """A torus of D axes with equal sides `m = n^(1/D)`, wrapped around, without switches; a ring is D = 1.
 
-    For n endpoints of 2D links each: links `D n`; cut `2 n / m`; farthest pair `D m / 2` links; mean over all pairs
-    `D m / 4`, an endpoint with itself included. All exact where m is even; an odd side has `1/2` less of the farthest and
-    `1 / (4 m)` less of the mean an axis. A side of 2 has two links between its two endpoints.
+    For n endpoints of 2D links each: links `D n`; bisection `2 n / m`; largest distance `D m / 2` links; mean over all
+    pairs `D m / 4`, including an endpoint with itself. All are exact where m is even. An odd side reduces the largest
+    distance by `1/2` and the mean by `1 / (4 m)` per axis. A side of 2 has two links between its two endpoints.
 
-    **Source:** Dally and Towles, Principles and Practices of Interconnection Networks, 2004; a TPU v4 pod of 4,096 = 16^3
-    has 512 links across the cut.
+    **Source:** Dally and Towles, Principles and Practices of Interconnection Networks, 2004; a TPU v4 pod of 4,096 =
+    16^3 has 512 links across the bisection.
     """
 
     axes: Scalar = ratio("D", key="dimensions")
@@ -54,7 +54,7 @@ class Torus(Direct):
         return jnp.inf * jnp.ones_like(self.axes)
 
     def side(self, endpoints: Scalar) -> Scalar:
-        """Endpoints along an axis, `n^(1/D)`."""
+        """Return the endpoints along an axis, `n^(1/D)`."""
         return endpoints ** (1.0 / self.axes)
 
     def cables_by_level(self, endpoints: Scalar) -> tuple[Scalar, Scalar, Scalar]:
@@ -75,10 +75,10 @@ class Torus(Direct):
 
 
 class FullMesh(Direct):
-    """A link between any two endpoints, no switch.
+    """A direct link between any two endpoints, without switches.
 
-    For n endpoints: links `n (n - 1) / 2`, cut `n^2 / 4` (of even n), one hop. Only an all-to-all uses all links of an
-    endpoint at once: two endpoints share one.
+    For n endpoints: links `n (n - 1) / 2`, bisection `n^2 / 4` (for even n), one hop. Two endpoints share one link, so
+    that only an all-to-all uses all links of an endpoint at once.
 
     **Source:** Dally and Towles, Principles and Practices of Interconnection Networks, 2004.
     """

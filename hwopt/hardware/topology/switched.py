@@ -1,4 +1,4 @@
-"""Topologies of switches: the crossbar, the fat tree, the dragonfly."""
+"""Switched topologies: the crossbar, the fat tree, the dragonfly."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from hwopt.quantity import ratio
 from hwopt.types import Scalar
 
 MOST_LEVELS = 16
-"""Levels looked at: 16 of radix 8 reach 8.6e9 endpoints. An assumption no fabric comes near."""
+"""Maximum number of levels considered: 16 levels of radix 8 reach 8.6e9 endpoints, more than any fabric (assumption)."""
 
-_FAR = 1e30  # stands for any number of endpoints beyond float32's comfort
+_FAR = 1e30  # cap on the number of endpoints, within the range of float32
 
 
 class Switched(Topology):
-    """Switches carry the traffic; an endpoint has one link."""
+    """A topology whose switches carry the traffic; an endpoint has one link."""
 
     @property
     def dimensions(self) -> Scalar:
@@ -36,7 +36,7 @@ class Switched(Topology):
 class Crossbar(Switched):
     """One switch between all endpoints; with P planes, P switches of `radix P` ports, each for a P-th of the rate.
 
-    For n endpoints: switches `n / k`, cables `n`, cut `n / 2`, one hop.
+    For n endpoints: switches `n / k`, cables `n`, bisection `n / 2`, one hop.
 
     **Source:** an NVLink domain: `n links / radix` chips, 72 GPUs of 18 links on 18 switches of 72 (k = 4, P = 18).
     """
@@ -76,22 +76,26 @@ class Crossbar(Switched):
 
 
 class FatTree(Switched):
-    """A folded Clos of L levels of k-port switches, `s` times more bandwidth down than up at the leaf.
+    """A folded Clos network of L levels of k-port switches, with `s` times more bandwidth down than up at the leaf.
 
-    With s = 1 and L levels: at most `N_L = 2 (k/2)^L` endpoints, `(2L - 1) (k/2)^(L-1)` switches, `L N_L` cables, a cut of
-    `N_L / 2`, `2L - 1` switches on the longest path. Three levels are the k-ary fat tree: `k^3/4` endpoints on `5 k^2/4`
-    switches; two are leaf and spine: `k^2/2` on `3k/2`. In general a leaf has `d = k s/(1 + s)` endpoints and `d/s` links
-    up, so `N_L = 2s/(1 + s) 2 (k/2)^L` (`N_1 = k`), and n endpoints take
+    With s = 1 and L levels: at most `N_L = 2 (k/2)^L` endpoints, `(2L - 1) (k/2)^(L-1)` switches, `L N_L` cables, a
+    bisection of `N_L / 2`, `2L - 1` switches on the longest path. Three levels are the k-ary fat tree: `k^3/4`
+    endpoints on `5 k^2/4` switches. Two levels are leaf and spine: `k^2/2` endpoints on `3k/2` switches. In general a
+    leaf has `d = k s/(1 + s)` endpoints and `d/s` links up, so `N_L = 2s/(1 + s) 2 (k/2)^L` (`N_1 = k`), and n
+    endpoints take
 
-        switches  n (s + 2L - 2) / (s k)     cables  n (1 + (L - 1)/s)     cut  n / (2s)
+        switches  n (s + 2L - 2) / (s k)     cables  n (1 + (L - 1)/s)     bisection  n / (2s)
 
-    (`n/k`, `n` and `n/2` at L = 1). P planes cut each link into P of a P-th of the rate: P trees, each of `k P` ports a
-    switch over all endpoints; the radix in all reaches is `k P`, the number of switches is as before. R rails are R trees,
-    each over `n/R` endpoints, so reaches grow by R; what goes from rail to rail changes rails inside a server, and the cut
-    is through the servers' halves, not between rails.
+    (`n/k`, `n` and `n/2` at L = 1).
+
+    P planes split each link into P links of a P-th of the rate. They are P trees over all endpoints with `k P` ports
+    per switch. In all maximum sizes the radix becomes `k P`; the number of switches does not change. R rails are R
+    trees, each over `n/R` endpoints, so maximum sizes grow by R. Traffic between rails changes rails inside a server.
+    The bisection cuts each server's endpoints into halves, not one rail from another.
 
     **Source:** Leiserson, Fat-Trees, IEEE Trans. Computers 1985; Al-Fares, Loukissas, Vahdat, SIGCOMM 2008 (k-ary);
-    planes: DeepSeek-AI, Insights into DeepSeek-V3, ISCA 2025; rails: NVIDIA, DGX SuperPOD reference architecture (recalled).
+    planes: DeepSeek-AI, Insights into DeepSeek-V3, ISCA 2025; rails: NVIDIA, DGX SuperPOD reference architecture
+    (recalled).
     """
 
     radix: Scalar = ratio("k: ports of an endpoint's whole rate")
@@ -108,13 +112,17 @@ class FatTree(Switched):
         return 1.0 / self.oversubscription
 
     def reach(self, levels: int) -> Scalar:
-        """Most endpoints that so many levels connect: `R 2s/(1 + s) 2 (k P/2)^L`, at one level `R k P`."""
+        """Return the maximum number of endpoints of a tree with `levels` levels: `R 2s/(1 + s) 2 (k P/2)^L`, at one level
+        `R k P`.
+        """
         if levels == 1:
             return self.rails * self.radix * self.planes
         return 2.0 * self.pod(levels)
 
     def pod(self, levels: int = 2) -> Scalar:
-        """Endpoints below one switch of the level above: `R d P (k P/2)^(levels - 1)`, half of `reach` from two on."""
+        """Return the endpoints below one switch of the next level: `R d P (k P/2)^(levels - 1)`, half of `reach` from two
+        levels on.
+        """
         leaf = self.radix * self.planes * self.oversubscription / (1.0 + self.oversubscription)
         below = self.rails * leaf
         for _ in range(levels - 1):
@@ -122,9 +130,9 @@ class FatTree(Switched):
         return below
 
     def levels(self, endpoints: Scalar) -> Scalar:
-        """The least integer number of levels that reaches `endpoints`, up to `MOST_LEVELS`.
+        """Return the smallest integer number of levels that reaches `endpoints`, up to `MOST_LEVELS`.
 
-        Steps up where a level is full; its gradient is zero. `levels_smooth` is its twin.
+        It steps up where a level is full, and its gradient is zero. `levels_smooth` is the smooth approximation.
         """
         half = jax.lax.stop_gradient(self.radix * self.planes / 2.0)
         needed = jnp.ones_like(endpoints)
@@ -135,9 +143,10 @@ class FatTree(Switched):
         return needed
 
     def levels_smooth(self, endpoints: Scalar) -> Scalar:
-        """Levels as a smooth number: `ln(n/R (1 + s)/(4s)) / ln(k P/2)`, `ln(n/2) / ln(k/2)` of a plain tree; at least 1.
+        """Return a smooth number of levels: `ln(n/R (1 + s)/(4s)) / ln(k P/2)`, `ln(n/2) / ln(k/2)` for a plain tree; at
+        least 1.
 
-        Equals `levels` where levels are just full (from two on), lies below it elsewhere. Kinks at 1.
+        It equals `levels` where the levels are exactly full (from two on) and is smaller elsewhere. It has a kink at 1.
         """
         share = endpoints / self.rails * (1.0 + self.oversubscription) / (4.0 * self.oversubscription)
         return jnp.maximum(jnp.log(share) / jnp.log(self.radix * self.planes / 2.0), 1.0)
@@ -162,7 +171,9 @@ class FatTree(Switched):
         return 2.0 * self.levels(endpoints) - 1.0
 
     def mean_hops(self, endpoints: Scalar) -> Scalar:
-        """`sum_l (2l - 1) (S_l - S_(l-1)) / (n - 1)`, S_l the endpoints that meet at level l or below; of one rail."""
+        """Return `sum_l (2l - 1) (S_l - S_(l-1)) / (n - 1)`, with S_l the endpoints that meet at level l or below, in one
+        rail.
+        """
         rail, levels = endpoints / self.rails, self.levels(endpoints)
         half = self.radix * self.planes / 2.0
         leaf = jnp.minimum(self.pod(1) / self.rails, rail)
@@ -175,10 +186,10 @@ class FatTree(Switched):
         return total / others(rail)
 
     def inner(self, endpoints: Scalar) -> Scalar:
-        """What has full bandwidth: two levels of a tree with s = 1, a leaf of each rail where s is more.
+        """Return the endpoints within full bandwidth: two levels of a tree with s = 1, a leaf of each rail for larger s.
 
-        Two levels connect `reach(2)` where that is all, half of it, `pod(2)`, where a third level is above; a leaf
-        `reach(1)` where it is alone, `pod(1)` where it has links up. Steps there.
+        Two levels connect `reach(2)` endpoints where there is no third level, else half as many, `pod(2)`. A leaf
+        connects `reach(1)` where it is the only switch, `pod(1)` where it has links up. The result jumps there.
         """
         full = jnp.where(endpoints > self.reach(2), self.pod(2), self.reach(2))
         leaf = jnp.where(endpoints > self.reach(1), self.pod(1), self.reach(1))
@@ -186,13 +197,14 @@ class FatTree(Switched):
 
 
 class Dragonfly(Switched):
-    """Groups of `a` routers with p endpoints, a link to each router of the group and h global links each.
+    """Groups of `a` routers; a router has p endpoints, a link to each router of its group, and h global links.
 
-    Ports used: `p + a - 1 + h`. At most `g = a h + 1` groups, one link between any two: `N = a p (a h + 1)` endpoints on
-    `N / p` routers, with `N (a - 1)/(2p)` cables inside groups and `N h/(2p)` between them. It is balanced at
-    `a = 2p = 2h`. A minimal path passes at most 4 routers (3 cables between them: local, global, local), on average
-    `4 - 2/a` between groups of the full size; where fewer groups share more links, that is a bound. Groups cut into halves,
-    links spread evenly over groups: `g^2 a h / (4 (g - 1))` links; one group: `(n/p)^2 / 4`.
+    Ports used: `p + a - 1 + h`. At most `g = a h + 1` groups, one link between any two: `N = a p (a h + 1)` endpoints
+    on `N / p` routers, with `N (a - 1)/(2p)` cables inside groups and `N h/(2p)` between them. It is balanced at `a =
+    2p = 2h`. A minimal path passes at most 4 routers (3 cables between them: local, global, local), on average `4 -
+    2/a` between groups at the maximum size. With fewer groups, which share more links, this is an upper bound. The
+    bisection separates the groups into halves, with links spread evenly over groups: `g^2 a h / (4 (g - 1))` links;
+    within one group: `(n/p)^2 / 4`.
 
     **Source:** Kim, Dally, Scott, Abts, Technology-Driven, Highly-Scalable Dragonfly Topology, ISCA 2008.
     """
@@ -204,7 +216,7 @@ class Dragonfly(Switched):
 
     @classmethod
     def balanced(cls, radix: float) -> Dragonfly:
-        """The largest balanced dragonfly of routers with `radix` ports: `p = h = floor((radix + 1)/4)`, `a = 2p`.
+        """Return the largest balanced dragonfly of routers with `radix` ports: `p = h = floor((radix + 1)/4)`, `a = 2p`.
 
         **Raises:** `UserError` for fewer than 3 ports.
         """
@@ -215,7 +227,7 @@ class Dragonfly(Switched):
 
     @property
     def group(self) -> Scalar:
-        """Endpoints of a group, `a p`."""
+        """Return the endpoints of a group, `a p`."""
         return self.routers * self.hosts
 
     @property
@@ -233,20 +245,22 @@ class Dragonfly(Switched):
         return self.switches(endpoints) * self.radix
 
     def cables_by_level(self, endpoints: Scalar) -> tuple[Scalar, Scalar, Scalar]:
-        """Global cables appear where a group is full; a kink there inside groups."""
+        """Return the cables by length. Global cables appear where a group is full; the local count has a kink at that
+        size.
+        """
         routers = self.switches(endpoints)
         local = routers * jnp.maximum(jnp.minimum(routers, self.routers) - 1.0, 0.0) / 2.0
         beyond = jnp.where(endpoints > self.group, routers * self.global_links / 2.0, 0.0)
         return endpoints + 0.0 * routers, local, beyond
 
     def bisection_links(self, endpoints: Scalar) -> Scalar:
-        """Steps where a group is full; counts two groups at least beyond."""
+        """Return the links across the bisection. It jumps where a group is full; above, at least two groups are counted."""
         groups = jnp.maximum(endpoints / self.group, 2.0)
         between = groups**2 * self.routers * self.global_links / (4.0 * (groups - 1.0))
         return jnp.where(endpoints > self.group, between, self.switches(endpoints) ** 2 / 4.0)
 
     def worst_hops(self, endpoints: Scalar) -> Scalar:
-        """1 within a router, 2 within a group, 4 beyond: steps where each is full."""
+        """Return 1 within a router, 2 within a group, 4 beyond; it jumps where each is full."""
         beyond = jnp.where(endpoints > self.group, 4.0, 2.0)
         return jnp.where(endpoints > self.hosts, beyond, 1.0)
 

@@ -1,4 +1,4 @@
-"""What every topology states, and what follows from it: switches, cables, hops, price, power, latency."""
+"""Interface of all topologies, and the quantities derived from it: switches, cables, hops, price, power, latency."""
 
 import abc
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from hwopt.types import Scalar
 
 
 class Parts(eqx.Module):
-    """Parts of a fabric. Ports and links are those of an endpoint's rate, planes together."""
+    """Prices, powers and latencies of a fabric's parts. Ports and links have an endpoint's rate, with all planes together."""
 
     switch_port_usd: Scalar = quantity("USD", "of a switch, over its ports", key="port_price", default=0.0)
     switch_port_w: Scalar = quantity("W", "of a switch, over its ports", key="port_power", default=0.0)
@@ -31,108 +31,114 @@ class Parts(eqx.Module):
     endpoint_latency_s: Scalar = quantity("s", "one end of a message, in the NIC")
 
     def link_usd(self, copper_share: Scalar) -> Scalar:
-        """Mean price of a link: `c copper + (1 - c) optical`, USD."""
+        """Return the mean price of a link: `c copper + (1 - c) optical`, USD."""
         return copper_share * self.copper_cable_usd + (1.0 - copper_share) * self.optical_link_usd
 
     def link_w(self, copper_share: Scalar) -> Scalar:
-        """Mean power of a link, both ends: `c copper + (1 - c) optical`, W."""
+        """Return the mean power of a link, both ends: `c copper + (1 - c) optical`, W."""
         return copper_share * self.copper_cable_w + (1.0 - copper_share) * self.optical_link_w
 
 
 def others(endpoints: Scalar) -> Scalar:
-    """Endpoints that an endpoint may talk to, `n - 1`; 1 where there is none, so that a mean over them stays finite."""
+    """Return the number of other endpoints, `n - 1`; 1 for a single endpoint, so that a mean over the others stays finite."""
     return jnp.where(endpoints > 1.0, endpoints - 1.0, 1.0)
 
 
 class Topology(eqx.Module):
-    """A way to connect `endpoints`, each by links of one rate.
+    """A way to connect endpoints by links of one rate.
 
-    Counts grow in proportion to endpoints, so that they have gradients: a switch used in part counts in part. Ports and
-    cables are those of an endpoint's rate: where the rate is cut into planes, the planes of one cable count as one.
+    Counts grow in proportion to endpoints, so that they have gradients: a partly used switch counts in part. Ports and
+    cables have an endpoint's rate. Where the rate is split into planes, the planes of one cable count as one cable.
     """
 
     @property
     @abc.abstractmethod
     def dimensions(self) -> Scalar:
-        """Rings that a collective runs through one after the other: axes of a torus; 1 behind switches."""
+        """Return the number of rings that a collective runs through in sequence: axes of a torus; 1 behind switches."""
 
     @property
     def crossings(self) -> Scalar:
-        """The c of `max(1, c n^(1/D))`: over how many of its links a byte of an all-to-all goes for each one that it would take
-        up if all chips were neighbours; 0 where they are, or switches carry it.
+        """Return the factor c of the all-to-all slowdown `max(1, c n^(1/D))` on a torus; 0 behind switches or between
+        direct neighbors.
+
+        The slowdown is the number of links that a byte crosses, relative to a network in which all chips are neighbors.
         """
         return jnp.zeros_like(self.largest)
 
     @property
     @abc.abstractmethod
     def largest(self) -> Scalar:
-        """Most endpoints it connects; inf where nothing limits it."""
+        """Return the maximum number of endpoints; inf where there is no limit."""
 
     @property
     @abc.abstractmethod
     def switched(self) -> Scalar:
-        """1 where switches carry the traffic, 0 where endpoints pass it on."""
+        """Return 1 where switches carry the traffic, 0 where endpoints forward it."""
 
     @property
     @abc.abstractmethod
     def core_bandwidth_ratio(self) -> Scalar:
-        """Bandwidth of an endpoint out of its inner tier, all sending at once, over that within; at most 1."""
+        """Return an endpoint's bandwidth out of its inner tier, with all sending at once, over that within the tier; at
+        most 1.
+        """
 
     @abc.abstractmethod
     def switches(self, endpoints: Scalar) -> Scalar:
-        """Switches or routers; 0 where endpoints pass traffic on."""
+        """Return the number of switches or routers; 0 where endpoints forward traffic."""
 
     @abc.abstractmethod
     def switch_ports(self, endpoints: Scalar) -> Scalar:
-        """Ports of all switches, idle ones of a switch in use included."""
+        """Return the number of ports of all switches in use, including idle ports."""
 
     @abc.abstractmethod
     def cables_by_level(self, endpoints: Scalar) -> tuple[Scalar, Scalar, Scalar]:
-        """Cables of three lengths: endpoint to switch; one level up, or direct neighbours; all beyond."""
+        """Return the cables by length: endpoint to switch; one level up, or between direct neighbors; all others."""
 
     @abc.abstractmethod
     def bisection_links(self, endpoints: Scalar) -> Scalar:
-        """Links that the worst cut into equal halves of the endpoints crosses, counted in one direction."""
+        """Return the links across the worst cut into equal halves of the endpoints (bisection), counted in one direction."""
 
     @abc.abstractmethod
     def worst_hops(self, endpoints: Scalar) -> Scalar:
-        """Switches passed between the two endpoints farthest apart; links crossed where there are none."""
+        """Return the switches between the two most distant endpoints; the links where there are no switches."""
 
     @abc.abstractmethod
     def mean_hops(self, endpoints: Scalar) -> Scalar:
-        """As `worst_hops`, the mean over all pairs of different endpoints."""
+        """Return the mean hops (see `worst_hops`) over all pairs of different endpoints."""
 
     @abc.abstractmethod
     def links_per_endpoint(self, endpoints: Scalar) -> Scalar:
-        """Links of one endpoint."""
+        """Return the links of one endpoint."""
 
     @abc.abstractmethod
     def inner(self, endpoints: Scalar) -> Scalar:
-        """Endpoints of the inner of the two tiers that a fabric over `endpoints` is seen as; inf where there is but one."""
+        """Return the endpoints of the inner tier, when a fabric over `endpoints` is modeled as two tiers; inf where there
+        is only one.
+        """
 
     def cables(self, endpoints: Scalar) -> Scalar:
-        """All cables, those to endpoints included."""
+        """Return the number of all cables, including those to endpoints."""
         host, local, beyond = self.cables_by_level(endpoints)
         return host + local + beyond
 
     def bisection_bytes_per_s(self, endpoints: Scalar, link_bytes_per_s: Scalar) -> Scalar:
-        """Bandwidth across the worst cut into equal halves: `bisection_links B`.
+        """Return the bandwidth across the worst cut into equal halves: `bisection_links B`.
 
-        **Arguments:** endpoints; `link_bytes_per_s` of one link and direction. **Returns:** B/s, one direction.
+        **Arguments:** `endpoints`; `link_bytes_per_s` of one link and direction. **Returns:** B/s, one direction.
         """
         return self.bisection_links(endpoints) * link_bytes_per_s
 
     def price_usd(self, endpoints: Scalar, parts: Parts) -> Scalar:
-        """Price of the whole fabric: `ports port + sum_level cables link + n links NIC`.
+        """Return the price of the whole fabric: `ports port + sum_level cables link + n links NIC`.
 
-        **Arguments:** endpoints; the parts. **Returns:** USD.
+        **Arguments:** `endpoints`; prices of the `parts`. **Returns:** USD.
         """
         return self._sum(endpoints, parts, parts.switch_port_usd, parts.link_usd, parts.nic_usd)
 
     def power_w(self, endpoints: Scalar, parts: Parts) -> Scalar:
-        """Power of the whole fabric, by the formula of `price_usd`.
+        """Return the power of the whole fabric, by the formula of `price_usd`.
 
-        **Arguments:** endpoints; the parts. **Returns:** W.
+        **Arguments:** `endpoints`; powers of the `parts`. **Returns:** W.
         """
         return self._sum(endpoints, parts, parts.switch_port_w, parts.link_w, parts.nic_w)
 
@@ -144,12 +150,12 @@ class Topology(eqx.Module):
         return self.switch_ports(endpoints) * port + cables + endpoints * self.links_per_endpoint(endpoints) * nic
 
     def latency_s(self, endpoints: Scalar, parts: Parts) -> Scalar:
-        """Time of an empty message between the endpoints farthest apart, on the wire: no software.
+        """Return the time of an empty message between the most distant endpoints, on the wire (without software).
 
-        `2 endpoint + h link + (h - 1) pass` over h links; of a switched fabric's h switches, `2 endpoint + h switch +
-        (h + 1) link`.
+        `2 endpoint + h link + (h - 1) pass` over h links; with the h switches of a switched fabric, `2 endpoint + h
+        switch + (h + 1) link`.
 
-        **Arguments:** endpoints; the parts. **Returns:** s.
+        **Arguments:** `endpoints`; latencies of the `parts`. **Returns:** s.
         """
         hops = self.worst_hops(endpoints)
         passed = jnp.maximum(hops - (1.0 - self.switched), 0.0)
