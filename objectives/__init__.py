@@ -1,1 +1,1 @@
-"""Design questions, one a file. Each is a plain dataclass of budgets and choices that states itself as a `Problem`."""
+"""Design questions, one per file. Each is a plain dataclass of budgets and choices that states itself as a `Problem`."""

@@ -1,4 +1,4 @@
-"""Export rules in questions about machines: the limits that a chip is held to, and what a question leaves to the search."""
+"""Export control rules in design questions: limits on the chip, and the alternatives that are left to the search."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hwopt.units import pretty
 
 
 class Question(Protocol):
-    """The fields of a question about a machine that an export rule reads."""
+    """The fields of a machine question that an export control rule uses."""
 
     @property
     def export_rule(self) -> str: ...
@@ -34,13 +34,15 @@ FIELDS = {
     "density": "performance_density_budget_per_m2",
     "io": "io_rate_budget_bytes_per_s",
 }
-"""Figure of a rule -> the budget that limits it."""
+"""Metric of a rule -> the budget that limits it."""
 
 CASE = "export_case"
 
 
 def figures_of(chip: str) -> dict[str, float]:
-    """The figures of a chip as it is sold, SI; without that of inputs and outputs where its file leaves its host's link open."""
+    """Return the metrics of a stock chip, in SI. The I/O rate is left out where the chip's file does not state its host
+    link.
+    """
     entry = catalog.record("chips", chip)
     with jax.enable_x64(True):
         sold = catalog.chip(chip)
@@ -54,9 +56,10 @@ def figures_of(chip: str) -> dict[str, float]:
 
 
 def limits(question: Question) -> dict[str, float]:
-    """Budgets by field that keep a question's chip outside its rule.
+    """Return the budgets, by field, that keep a question's chip outside its export control rule.
 
-    **Raises:** `UserError` for an unknown rule or case, a chip as sold that the rule catches, and several cases none of them named.
+    **Raises:** `UserError` for an unknown rule or case, a stock chip to which the rule applies, and several possible
+    cases of which none is named.
     """
     if not question.export_rule:
         if question.export_case:
@@ -84,7 +87,9 @@ def limits(question: Question) -> dict[str, float]:
 
 
 def left_open(question: Question) -> dict[str, list[str]]:
-    """The case, with those that a chip may take, where a question's rule leaves several and none is named."""
+    """Return the field `export_case` with its possible values, where several cases remain and none is named; else an empty
+    table.
+    """
     if not question.export_rule or question.export_case or not _chosen(question):
         return {}
     ways = _open_cases(question, catalog.export_rule(question.export_rule))
@@ -92,23 +97,25 @@ def left_open(question: Question) -> dict[str, list[str]]:
 
 
 def _chosen(question: Question) -> bool:
-    """Whether any figure of a rule is the search's to choose."""
+    """Return whether the search chooses any metric that a rule limits."""
     return bool(question.design) or question.frees_links
 
 
 def _open_cases(question: Question, rule: ExportRule) -> Mapping[str, Case]:
-    """The cases that a question's chip may take: a drawn one all, one that is sold those that its figures hold."""
+    """Return the cases that a question's chip can meet: all for a parametric chip, else those whose limits the chip's
+    metrics meet.
+    """
     if question.design:
         return rule.cases
     figures = figures_of(question.chip)
     if question.frees_links and "io" in figures:
-        figures["io"] = 0.0  # as slow as asked
+        figures["io"] = 0.0  # the search may reduce the link rate as far as needed
     holds = lambda case: all(name in figures and figures[name] < each.value for name, each in case.items())
     return {name: case for name, case in rule.cases.items() if holds(case)}
 
 
 def _caught(question: Question, rule: ExportRule) -> str:
-    """What a chip as it is sold has, and by which paragraphs it is caught."""
+    """Describe a stock chip's metrics and the paragraphs that apply to it."""
     figures = figures_of(question.chip)
     words = f"'{question.chip}' has TPP {figures['tpp']:,.0f}, {figures['density'] / 1e6:.2f} of it a mm2"
     words += (

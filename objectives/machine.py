@@ -1,4 +1,4 @@
-"""What all questions about a machine share: chips, what surrounds them, the budgets an architect may name."""
+"""Common parts of all questions about a machine: chips, their surroundings, and the available budgets."""
 
 import math
 from collections.abc import Mapping
@@ -24,16 +24,16 @@ from hwopt.validation import number_of
 from objectives import export_rules as export
 
 SOCKET_LIMIT_W = 3000.0
-"""What a socket can feed a chip at design time (assumption, 2,000 to 5,000: 2,300 W is announced for Rubin). A datasheet's
-power cap is a choice that a design is free to make again."""
+"""Maximum power of a chip's socket at design time (assumption, 2,000 to 5,000: 2,300 W is announced for Rubin). A
+datasheet's power cap is not a limit, because a new design may choose another."""
 
 NO_LIMIT = math.inf
 
 NOT_LIMITED = "not a budget of this question"
-"""What help says of a budget that only other questions about a machine have."""
+"""Help text of budgets that only other questions about a machine have."""
 
 _COUNTED_CHIPS = 16384
-"""Chips that a fabric's switches and cables are counted for: its price a chip is that of so many, whatever the design."""
+"""Number of chips for which a fabric is priced. Its price per chip is that of a fabric of this size, for every design."""
 
 _STATED = {
     "hbm_stacks_budget": "memory_stacks",
@@ -41,7 +41,8 @@ _STATED = {
     "wafers_budget": "wafers",
     "io_rate_budget_bytes_per_s": "host_bandwidth",
 }
-"""Budget -> what a chip's file must state for it. A file may leave these out, and a stated 0 means that there is none."""
+"""Budget -> the key that a chip's file must state for it. A file may omit the key; a stated 0 means that the chip has
+none."""
 
 BUDGETS = {
     "capex_budget_usd": "capex_usd",
@@ -60,7 +61,7 @@ BUDGETS = {
     "performance_density_budget_per_m2": "performance_density_per_m2",
     "io_rate_budget_bytes_per_s": "io_rate_bytes_per_s",
 }
-"""Field of any question about a machine -> the metric it limits."""
+"""Budget fields of all machine questions -> the metric that each limits."""
 
 COUNTS = frozenset({"sites", "local_steps", "global_batch", "sequence_length", "drafted_tokens", "hbm_stacks_budget"})
 """Fields that must be integers; numbers of tokens may be means or computed values."""
@@ -90,38 +91,38 @@ CHOICES = {
     "constants": "calibrated to published runs, literature, speed-of-light, or a .toml of `hwopt calibrate`",
 }
 
-_COLDEST_JUNCTION_K = 273.15  # freezing water; less is a temperature in degC
+_COLDEST_JUNCTION_K = 273.15  # freezing point of water; a smaller number is a temperature in degC
 
 _CONTINUOUS_NETWORK = ("scale_up_domain", "scale_up_bandwidth_bytes_per_s", "scale_out_bandwidth_bytes_per_s")
 _CONTINUOUS_CHIP = ("hbm_bandwidth_bytes_per_s", "hbm_capacity_bytes", "clock_ratio")
 _DESIGNED_CHIP = ("compute_area_m2", "sram_bytes", "hbm_stacks", "dies", "enabled_fraction", "clock_hz")
 
 BOUGHT = "bought"
-"""In place of a volume: the chips of this machine pay for their design."""
+"""Word for a volume: the chips of this machine alone pay for their design."""
 
 FREE = ("hbm", "links", "domain", "clock", "storage")
-"""What of a machine may be chosen: stacks on the package, lanes of its links, chips of a domain, clock beyond the one sold, rate of
-storage."""
+"""Components that the search may choose: HBM stacks of the package, lanes of its links, chips of a domain, clocks above
+the stock clock, and the rate of storage."""
 
 REDESIGNED = ("hbm", "links")
-"""Of these, what takes another chip than the one that is sold."""
+"""Those of `FREE` that require a chip that is not sold."""
 
 _SOLD_CLOCK = "half to all of the clock that it is sold with"
 
 _MOST_LANES = 2.0
-"""Lanes of a redesigned chip over those it is sold with, at most (assumption: its edge has no room for more)."""
+"""Maximum number of lanes of a redesigned chip over those of the stock chip (assumption: its edge has no room for more)."""
 
 
 def _with_own(template: Design, name: str) -> Variable:
-    """A variable whose box holds the value of a machine."""
+    """Return a variable whose bounds include its value in the template machine."""
     known, own = KNOWN[name], float(KNOWN[name].place.get(template))
     return known if own <= 0.0 else known.bounded(min(known.lower, own), max(known.upper, own))
 
 
 def _with_stacks(chip: Chip, name: str, memory: str) -> Chip:
-    """A chip that is sold, with as many stacks of another kind; its dies, and what it draws but for them, stay.
+    """Return a stock chip with the same number of stacks of another memory; dies and all other power do not change.
 
-    **Raises:** `UserError` for an unknown kind, and a chip without stacks.
+    **Raises:** `UserError` for an unknown memory, and a chip without stacks.
     """
     stack, stacks = catalog.record("memories", memory), float(chip.hbm_stacks)
     if stacks == 0.0:
@@ -132,9 +133,9 @@ def _with_stacks(chip: Chip, name: str, memory: str) -> Chip:
 
 
 def _volume(text: str) -> float:
-    """Chips that pay for a design.
+    """Return the number of chips that pay for a design.
 
-    **Raises:** `UserError` for what is no number of chips.
+    **Raises:** `UserError` for a text that is not a number of chips.
     """
     try:
         return catalog.positive(text, "chip_volume", least=1.0)
@@ -143,23 +144,23 @@ def _volume(text: str) -> float:
 
 
 def meanings(choices: Mapping[str, str], budgets: Mapping[str, str]) -> dict[str, str]:
-    """What each field says in the help of a command."""
+    """Return the description of each field for the help of a command."""
     limits = {field: f"at most, {metric(name).meaning} ({metric(name).unit})" for field, name in budgets.items()}
     return dict.fromkeys(BUDGETS, NOT_LIMITED) | dict(choices) | limits
 
 
 @dataclass(frozen=True)
 class MachineQuestion:
-    """Fields of a question about a machine. Budgets at infinity are not asked for."""
+    """Fields of a question about a machine. An infinite budget means no limit."""
 
-    trains: ClassVar[bool] = False  # whether software is that of training
+    trains: ClassVar[bool] = False  # whether the software is training software
 
     workload: str = "llama3.1-405b"
     chip: str = "h100-sxm"
-    design: str = ""  # a public design that makes the chip parametric; none: the chip as it is sold
-    technology: str = ""  # that the design is ported to
-    memory: str = ""  # likewise
-    free: str = "none"  # what of the chip and its domain is redesigned
+    design: str = ""  # a public design that makes the chip parametric; empty: the stock chip
+    technology: str = ""  # process that the design is ported to
+    memory: str = ""  # memory that the design is ported to
+    free: str = "none"  # redesigned components of the chip and its domain
     stack: str = ""
     site: str = "us-average"
     fabric: str = ""
@@ -188,8 +189,8 @@ class MachineQuestion:
     performance_density_budget_per_m2: float = NO_LIMIT
     io_rate_budget_bytes_per_s: float = NO_LIMIT
     export_rule: str = ""
-    export_case: str = ""  # which way the chip stays outside of it
-    chip_volume: str = ""  # that a drawn chip's design is paid over
+    export_case: str = ""  # the case by which the chip stays outside the rule
+    chip_volume: str = ""  # chips over which a parametric chip's design cost is spread
 
     name: ClassVar[str] = ""
     minimised: ClassVar[str] = ""
@@ -210,7 +211,7 @@ class MachineQuestion:
                 raise UserError(f"{field}: {self.name} does not limit it; its budgets: {', '.join(self.limited)}")
 
     def _budgets(self) -> tuple[Budget, ...]:
-        """Budgets that were asked for."""
+        """Return the specified budgets, including those of an export control rule."""
         asked = {field: limit for field, limit in self._fields(*self.limited).items() if limit != NO_LIMIT}
         for field, limit in export.limits(self).items():
             asked[field] = min(limit, asked.get(field, limit))
@@ -220,17 +221,17 @@ class MachineQuestion:
         return tuple(Budget(field, metric(metrics[field]), limit) for field, limit in asked.items())
 
     def left_open(self) -> dict[str, list[str]]:
-        """Fields that the search is to choose, with their values."""
+        """Return the fields that the search has to choose, with their possible values."""
         return export.left_open(self)
 
     @property
     def frees_links(self) -> bool:
-        """Whether the chip's links are chosen anew."""
+        """Return whether the search chooses the chip's links."""
         return "links" in self._freed
 
     @property
     def _sold(self) -> str:
-        """The chips, by name."""
+        """Return the name of the stock chips."""
         return self.chip
 
     def _fields(self, *names: str) -> dict[str, Any]:
@@ -238,19 +239,19 @@ class MachineQuestion:
 
     @property
     def _software(self) -> str:
-        """The software, by name."""
+        """Return the name of the software."""
         return self.stack or catalog.default_stack(self.chip, self.workload if self.trains else "")
 
     @property
     def _operation(self) -> str:
-        """Name of the operation mode: production or benchmark."""
+        """Return the name of the operation mode: production or benchmark."""
         return self.operation or catalog.usual_operation(self.constants)
 
     @property
     def _freed(self) -> frozenset[str]:
-        """What is redesigned.
+        """Return the components to redesign.
 
-        **Raises:** `UserError` for anything else.
+        **Raises:** `UserError` for an unknown component.
         """
         parts = [] if self.free == "none" else separated("free", self.free, "+")
         for part in parts:
@@ -261,15 +262,17 @@ class MachineQuestion:
         return frozenset(FREE if "all" in parts or self.design else parts)
 
     def problem(self) -> Problem:
-        """The question in mathematics, with numbers from the catalogue: in whole units, and behind it over continuous hardware."""
+        """Return the optimization problem in whole units, with its relaxation over continuous hardware."""
         return replace(self._stated(continuous=False), relaxation=self._stated(continuous=True))
 
     def _stated(self, continuous: bool) -> Problem:
-        """The question in parts, or over continuous hardware."""
+        """Return the optimization problem, in whole units or over continuous hardware."""
         raise NotImplementedError
 
     def _machine(self, continuous: bool, **peripherals: Any) -> Cluster:
-        """The machine that the question starts from: a chip as it is sold has its TDP, another what a socket feeds."""
+        """Return the machine that the search starts from. A stock chip has its TDP as power limit, a new chip that of a
+        socket.
+        """
         catalog.check_precision(self.chip, self.precision)
         surroundings = ("site", "sites", "reliability", "recovery", "storage", "prices", "constants")
         stated: dict[str, Any] = {"stack": self._software, "operation": self._operation}
@@ -292,7 +295,10 @@ class MachineQuestion:
         return eqx.tree_at(lambda c: c.chip.power_cap_w, cluster, np.float64(SOCKET_LIMIT_W))
 
     def _hardware(self, template: Design, continuous: bool) -> tuple[Variable, ...]:
-        """Variables of chips, links and racks. **Arguments:** `template` whose own values lie in every box."""
+        """Return the variables of chips, links and racks.
+
+        **Arguments:** `template`: its own values lie within all bounds; `continuous`: whether hardware is continuous.
+        """
         own = partial(_with_own, template)
         storage = (own("storage_bytes_per_s_per_chip"),) if "storage" in self._freed and not self.design else ()
         if continuous:
@@ -317,7 +323,7 @@ class MachineQuestion:
         return (*chip, *network, own("nics_per_server"), own("chips_per_rack"), *storage)
 
     def _check_stated(self, budgets: Mapping[str, float]) -> None:
-        """Refuses a budget on what is not known of the chip: it would hold whatever the design."""
+        """Refuse a budget on a quantity that the chip does not state: every design would satisfy it."""
         chip = catalog.record("chips", self.chip)
         for field in budgets:
             if field in _STATED and _STATED[field] not in chip.quantities:
@@ -327,7 +333,7 @@ class MachineQuestion:
                 )
 
     def _project(self) -> ChipProject | None:
-        """The parametric chip, if the question asks for one."""
+        """Return the parametric chip, if the question specifies one."""
         if not self.design:
             if self.technology:
                 raise UserError("technology says what a design is ported to: name the design too, such as h100-sxm")
@@ -348,18 +354,20 @@ class MachineQuestion:
         return eqx.tree_at(lambda p: p.design.power_cap_w, project, np.float64(SOCKET_LIMIT_W))
 
     def _drawn_project(self) -> ChipProject:
-        """The parametric chip as the catalogue has it."""
+        """Return the parametric chip from the catalog, unchanged."""
         return catalog.chip_project(
             self.design, technology=self.technology or None, memory=self.memory or None, prices=self.prices
         )
 
     @property
     def _paid_once(self) -> bool:
-        """Whether a drawn chip's design is paid by this machine alone: capital, not a share of each chip's price."""
+        """Return whether this machine alone pays for a parametric chip's design: as capital, not as a share of each chip's
+        price.
+        """
         return bool(self.design) and self.chip_volume == BOUGHT
 
     def _within(self, budgets: tuple[Budget, ...], continuous: bool) -> str:
-        """Chips and limits, the end of the question's sentence."""
+        """Describe chips and limits, for the end of the question's sentence."""
         limits = (f"{each.name} {pretty(each.limit, each.metric.unit)}" for each in budgets)
         ported = " and ".join(str(each) for each in (self.technology, self.memory) if each)
         drawn = f"a chip drawn from {self.design}" + (f" on {ported}" if ported else "")
@@ -372,7 +380,7 @@ class MachineQuestion:
         return f"{chips}; within {', '.join(limits) or 'no budget'}{outside}{'; ' * bool(operated)}{operated}"
 
     def _records(self) -> dict[str, catalog.Record]:
-        """The catalogue entries behind the template, by what they are of."""
+        """Return the catalog entries behind the template, by role (`workload`, `chip`, `stack`, ...)."""
         chip = catalog.record("chips", self.chip)
         records = {
             "workload": catalog.record("workloads", self.workload),

@@ -1,21 +1,21 @@
-"""The list of a portfolio as a TOML file: what all members share, and a table for each of them.
+"""The members of a portfolio as a TOML file: the fields that all members share, then a table for each member.
 
 ```toml
-chip = "h100-sxm"                    # what stands first is the same for all: chip, site, fabric, cooling, prices ...
-capex_budget_usd = 1e8               # and budgets here are on all members' machines together: capital, peak power
+chip = "h100-sxm"                    # fields before the tables are the same for all: chip, site, fabric, cooling, prices ...
+capex_budget_usd = 1e8               # budgets here limit the total of all members' machines: capital, peak power
 
 [members.foundation]
-question = "train_cost"              # a question of one workload, its fields in SI units as of its flags
+question = "train_cost"              # a question about one workload; its fields are named like the flags, in SI units
 workload = "gpt3-175b"
 tokens = 300e9
 time_budget_s = 2.6e6                # its deadline
-runs = 2                             # its weight: times that it is trained
+runs = 2                             # its weight: number of training runs
 
 [members.assistant]
 question = "serve_cost"
 workload = "llama3.1-70b"
-served_tokens = 1e12                 # its weight: tokens generated while the service lives
-bounds = {tp = [2, 8], batch = 32}   # boxes of its plan, as of --bounds
+served_tokens = 1e12                 # its weight: tokens generated over the life of the service
+bounds = {tp = [2, 8], batch = 32}   # bounds of its plan, as in --bounds
 ```
 """
 
@@ -39,17 +39,17 @@ SHARED = (
 """Fields of a question that are the same for all members."""
 
 TOGETHER = ("capex_budget_usd", "power_budget_w")
-"""Budgets that may stand above the members too: then on what all of their machines come to."""
+"""Budgets that may also be shared: then they limit the total of all members' machines."""
 
 NOT_SHARED_YET = ("design", "technology", "memory", "pool", "lines", "decode_chip")
-"""Fields of a machine that members cannot have: a drawn chip, what only one of them would pay for, a second kind of chip."""
+"""Machine fields that members do not support: a parametric chip, parts for a single member, a second type of chip."""
 
 MOST_MEMBERS = 12
-"""Searches of a minute or so each."""
+"""Maximum number of members; each takes a search of about a minute."""
 
 
 class MemberObjective(NamedTuple):
-    """A question that members may ask, and the key of its weight; `usual` weight, None where one must be said."""
+    """A type of question that members may have, with the key of its weight and the default weight (None if required)."""
 
     kind: type[MachineQuestion]
     key: str
@@ -63,7 +63,10 @@ QUESTIONS = {
 
 
 class StatedMember(NamedTuple):
-    """A member as the file states it. **Arguments:** `where` it stands, for errors; `bounds` of its plan."""
+    """A member as the file states it.
+
+    **Arguments:** `where`: its place in the file, for errors; `counted`: the unit of its weight; `bounds` of its plan.
+    """
 
     name: str
     where: str
@@ -74,14 +77,14 @@ class StatedMember(NamedTuple):
     bounds: dict[str, tuple[float, float]]
 
     def asked(self, shared: Mapping[str, Any]) -> MachineQuestion:
-        """The member's question on the machine of all."""
+        """Return the member's question about the shared machine."""
         return QUESTIONS[self.question].kind(**shared, **self.fields)
 
 
 def read_list(path: str | Path) -> tuple[dict[str, Any], tuple[StatedMember, ...]]:
-    """What members share, and the members.
+    """Return the shared fields, and the members.
 
-    **Raises:** `UserError`, one line, for a file that cannot be read, an unknown key, and a value that is none.
+    **Raises:** `UserError`, one line, for a file that cannot be read, an unknown key, or an invalid value.
     """
     where = path_of("members", path)
     table = read_toml(where)
@@ -132,12 +135,12 @@ def _member(where: str, name: str, table: Any) -> StatedMember:
 
 
 def _fields_of(*kinds: type) -> dict[str, Any]:
-    """Fields of questions with their defaults."""
+    """Return the fields of questions with their defaults."""
     return {field.name: field.default for kind in kinds for field in dataclasses.fields(kind)}
 
 
 def _value(what: str, kind: type, field: str, value: Any) -> Any:
-    """A value of a question's field: text, or a number above 0; 0 where that is a default of it."""
+    """Return the value of a question's field: a text, or a positive number; 0 only where 0 is a default of the field."""
     default = _fields_of(kind)[field]
     if isinstance(default, str):
         if not isinstance(value, str):
@@ -155,7 +158,7 @@ def _positive(what: str, value: Any) -> float:
 
 
 def _bounds(where: str, bounds: Any) -> dict[str, tuple[float, float]]:
-    """Boxes of a member's plan: `[low, high]`, or one number."""
+    """Return the bounds of a member's plan, each stated as `[low, high]` or as one number."""
     if not isinstance(bounds, Mapping):
         raise UserError(f"{where}: bounds = {bounds!r}: write a table, such as {{tp = [2, 8], batch = 32}}")
     pairs = {name: box if isinstance(box, list) else (box, box) for name, box in bounds.items()}

@@ -13,7 +13,7 @@ from objectives.machine import BUDGETS, CHOICES, NO_LIMIT
 from objectives.member_list import SHARED, TOGETHER, StatedMember, read_list
 
 EXAMPLE = Path(__file__).with_name("portfolio.toml")
-"""The list that is asked about where none is named: a model is trained, another served, a third trained on."""
+"""Default list of members: one model is trained, another is served, and a third is trained further."""
 
 _OVERRIDING = (
     "chip",
@@ -70,19 +70,22 @@ class PortfolioQuestion:
     meanings: ClassVar[Mapping[str, str]] = _MEANINGS
 
     def _read(self) -> tuple[dict[str, Any], tuple[StatedMember, ...]]:
-        """What members share, flags before the file, and the members."""
+        """Return the shared fields, with flags overriding the file, and the members."""
         shared, members = read_list(self.members or EXAMPLE)
         own = {each.name: getattr(self, each.name) for each in fields(self) if each.name in SHARED}
         return shared | {name: value for name, value in own.items() if value}, members
 
     def _together(self, shared: dict[str, Any]) -> tuple[Budget, ...]:
-        """Budgets on what all members use, taken out of what they share; flags before the file."""
+        """Remove the joint budgets from the shared fields and return them, with flags overriding the file."""
         stated = {name: shared.pop(name, NO_LIMIT) for name in TOGETHER}
         limits = {name: own if (own := getattr(self, name)) != NO_LIMIT else stated[name] for name in TOGETHER}
         return tuple(Budget(name, metric(BUDGETS[name]), limit) for name, limit in limits.items() if limit != NO_LIMIT)
 
     def problem(self) -> Problem:
-        """The question of the member that is asked alone."""
+        """Return the problem of the single member in `only`.
+
+        **Raises:** `UserError` where no member is named.
+        """
         shared, members = self._read()
         if self.only:
             self._together(shared)
@@ -94,7 +97,7 @@ class PortfolioQuestion:
         )
 
     def portfolio(self) -> Portfolio | None:
-        """The list in mathematics; None where one member is asked alone."""
+        """Return the portfolio of all members; None where `only` names a single member."""
         shared, members = self._read()
         together = self._together(shared)
         if self.only:
@@ -122,7 +125,7 @@ class PortfolioQuestion:
 
 
 def _stated(each: StatedMember, shared: Mapping[str, Any]) -> Member:
-    """A member in mathematics, its plan in boxes of its own."""
+    """Return a member as an optimization problem, with the bounds of its own plan."""
     try:
         problem = each.asked(shared).problem()
         for name in each.bounds:

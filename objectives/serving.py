@@ -1,4 +1,4 @@
-"""What all questions about serving share: the requests, their limits, the default space."""
+"""Common parts of all questions about serving: the requests, their limits, the default search space."""
 
 import re
 from collections.abc import Mapping
@@ -64,12 +64,12 @@ _DISAGGREGATED = (
     "prefill_tp", "prefill_pp", "prefill_batch", "prefill_fullest_stage", "prefill_last_stage", "prefill_replicas",
 )  # fmt: skip
 _SPLITS = {"colocated": False, "disaggregated": True, "together": False, "apart": True}
-"""How phases share chips -> whether prompts have chips of their own; the last two are older words for the first."""
+"""How phases share chips -> whether prefill has separate chips. The last two are deprecated synonyms of the first two."""
 
 
 @dataclass(frozen=True)
 class ServingQuestion(MachineQuestion):
-    """Fields and default space of a question about one service. Budgets at infinity are not asked for."""
+    """Fields and default search space of a question about one service. An infinite budget means no limit."""
 
     workload: str = "llama3.1-70b"
     decode_chip: str = ""
@@ -118,9 +118,10 @@ class ServingQuestion(MachineQuestion):
 
     @property
     def _kinds(self) -> "dict[str, ServingQuestion]":
-        """The question with the chip of each group, by what stands before its variables; of one kind of chips itself.
+        """Return the question for each group of chips, by the prefix of its variables; only this question for a single
+        type of chip.
 
-        **Raises:** `UserError` for what two kinds of chips are not asked with.
+        **Raises:** `UserError` for settings that do not support two types of chips.
         """
         if not self.decode_chip:
             return {"": self}
@@ -139,12 +140,12 @@ class ServingQuestion(MachineQuestion):
         return {"": replace(self, chip=self.decode_chip, decode_chip=""), "prefill_": replace(self, decode_chip="")}
 
     def problem(self) -> Problem:
-        """The question in mathematics: in whole units, and of one kind of chips also over continuous hardware."""
+        """Return the problem in whole units, for a single type of chip with its relaxation over continuous hardware."""
         return super().problem() if len(self._kinds) == 1 else self._stated(continuous=False)
 
     @property
     def chips_of_groups(self) -> tuple[str, ...]:
-        """Names of the chips: one, or that of prompts and that of answers."""
+        """Return the names of the chips: one, or that of prefill and that of decode."""
         return (self.chip,) if len(self._kinds) == 1 else (self.chip, self.decode_chip)
 
     @property
@@ -153,10 +154,12 @@ class ServingQuestion(MachineQuestion):
 
     @property
     def _handed_over(self) -> str:
-        """What is taken for granted where software of different make serves prompts and answers."""
+        """Describe the assumption that different prefill and decode software can exchange keys and values; empty for the
+        same software.
+        """
         software = [
             re.sub(r"-\d{4}$", "", each._software) for each in self._kinds.values()
-        ]  # but for the year of its release
+        ]  # without the year of its release
         if len(set(software)) == 1:
             return ""
         return f"; that {software[1]} hands keys and values to {software[0]} is an assumption (stack)"
@@ -173,12 +176,12 @@ class ServingQuestion(MachineQuestion):
         return [] if self.layouts == "none" else separated("layouts", self.layouts, "+")
 
     def _names(self, experts: float, group: str) -> set[str]:
-        """The layouts that matter to a group of chips."""
+        """Return the layouts that apply to a group of chips."""
         names = {*self._layouts} - ({"cache_split"} if group else set())
         return names - (set() if experts > 1 else {"redundant_experts", "two_batches"})
 
     def _laid_out(self, plan: Plan, experts: float, group: str = "") -> Plan:
-        """A plan of one chip with a layout, where the question has any that matters to its group of chips."""
+        """Return a plan of one chip with its layout, if any layout of the question applies to this group of chips."""
         if not (names := self._names(experts, group)):
             return plan
         values = {"expert_slots": max(experts, 1.0), "two_batches": float("two_batches" in names), "cache_split": 1.0}
@@ -223,7 +226,7 @@ class ServingQuestion(MachineQuestion):
 
     def _stated(self, continuous: bool) -> Problem:
         service, kinds = self._service(), self._kinds
-        each_own = [each._budgets() for each in kinds.values()]  # refuses what one of two kinds of chips does not state
+        each_own = [each._budgets() for each in kinds.values()]  # refuses quantities that one chip does not state
         budgets = each_own[0] if len(kinds) == 1 else replace(self, export_rule="", export_case="")._budgets()
         clusters = [with_layouts(each._machine(continuous), self._layouts) for each in kinds.values()]
         cluster = clusters[0] if len(clusters) == 1 else ClusterPair(decode=clusters[0], prefill=clusters[1])

@@ -86,7 +86,9 @@ class TrainAndServe(MachineQuestion):
     meanings: ClassVar[Mapping[str, str]] = meanings(_CHOICES, _BUDGETS)
 
     def problem(self) -> Problem:
-        """The question in mathematics, over continuous hardware: two plans and whole units at once take a search too long."""
+        """Return the problem over continuous hardware only: two plans in whole units at once would take too long to
+        search.
+        """
         if self.free != "none":
             raise UserError(
                 f"free = {self.free!r}: {self.name} is asked over continuous hardware, where all of it is free"

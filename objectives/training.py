@@ -1,4 +1,4 @@
-"""What all questions about training share: the run, the budgets on it, the default space."""
+"""Common parts of all questions about training: the run, its budgets, the default search space."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -22,12 +22,12 @@ from hwopt.workload.transformer import Transformer
 from objectives.machine import BUDGETS, CHOICES, NO_LIMIT, MachineQuestion, meanings
 
 BATCH_ROOM = 0.05
-"""How far the global batch may move from the one asked for, so that it divides among the replicas (assumption: the
-critical batch is known no better than that)."""
+"""Relative range of the global batch around the specified one, so that it divides among the replicas (assumption: the
+critical batch is not known more precisely)."""
 
 BEST, NONE = "best", "none"
-"""Recomputation, or offloading, that the search chooses, and neither. Where neither word is said it is the best in whole units;
-none over continuous hardware, which has memory to its liking."""
+"""Settings of recomputation and offloading: chosen by the search, or disabled. The default is `best` in whole units. It is
+`none` over continuous hardware, whose memory can be chosen large enough."""
 
 OFFLOADS = ("optimizer", "activations", "weights")
 
@@ -66,14 +66,18 @@ _POOL = ("pool_capacity_bytes", "pool_bandwidth_bytes_per_s")
 
 
 def _chosen(kinds: tuple[str, ...], asked: str, usual: str) -> list[Variable]:
-    """Kinds of a plan that the search chooses: all of them, or none by a box of one where that is `usual` and nothing is asked."""
+    """Return the categorical variables of a plan that the search chooses.
+
+    These are all `kinds` if `asked` is empty or `best`, else none. If nothing is specified and `usual` is `none`, each
+    variable is fixed at its lower bound, which disables it.
+    """
     free = [KNOWN[name] for name in kinds if asked in ("", BEST)]
     return [each.bounded(each.lower, each.lower) for each in free] if (asked or usual) == NONE else free
 
 
 @dataclass(frozen=True)
 class TrainingQuestion(MachineQuestion):
-    """Fields and default space of a question about one training run. Budgets at infinity are not asked for."""
+    """Fields and default search space of a question about one training run. An infinite budget means no limit."""
 
     pool: str = ""
     offload: str = ""
@@ -95,12 +99,12 @@ class TrainingQuestion(MachineQuestion):
     loss_budget: float = NO_LIMIT
 
     trains: ClassVar[bool] = True
-    shape_is_free: ClassVar[bool] = False  # width and depth of the model are variables too
+    shape_is_free: ClassVar[bool] = False  # whether width and depth of the model are variables too
     limited: ClassVar[Mapping[str, str]] = _BUDGETS
     meanings: ClassVar[Mapping[str, str]] = meanings(_CHOICES, _BUDGETS)
 
     def _offloaded(self) -> dict[str, float]:
-        """Shares of the plan that lie in the memory pool."""
+        """Return the fields of the plan for the parts in the memory pool, each with a share of 1."""
         parts = [] if self.offload in ("", BEST, NONE) else separated("offload", self.offload, "+")
         for part in parts:
             if part not in OFFLOADS:
@@ -110,7 +114,7 @@ class TrainingQuestion(MachineQuestion):
         return {f"{part}_offloaded": 1.0 for part in parts}
 
     def _local_steps(self) -> np.ndarray:
-        """Steps between exchanges, an integer; more than one only where there are exchanges."""
+        """Return the number of steps between exchanges of sites, an integer; above 1 only with several sites."""
         steps = self.local_steps
         if steps < 1.0 or steps != round(steps) or (steps > 1.0 and self.sites == 1.0):
             raise UserError(f"local_steps = {steps:g} must be an integer, and more than 1 only between 2 sites or more")
@@ -128,11 +132,15 @@ class TrainingQuestion(MachineQuestion):
 
     @property
     def _learns(self) -> bool:
-        """Whether loss counts."""
+        """Return whether the loss is the objective or has a budget."""
         return self.minimised == "loss" or self.loss_budget != NO_LIMIT
 
     def _workload_variables(self, model: Transformer, batch: float) -> tuple[Variable, ...]:
-        """The batch next to the one asked for; where loss counts, tokens and the batch's size are free, perhaps the shape."""
+        """Return the variables of batch, tokens and model shape.
+
+        Without a loss, only the batch is variable, within 5 % of the specified one. With a loss, tokens and the size of
+        the batch are free, and possibly the model's shape.
+        """
         if not self._learns:
             low, high = (1 - BATCH_ROOM) * batch, (1 + BATCH_ROOM) * batch
             return (variable("global_batch_sequences", low, high),)
@@ -170,7 +178,7 @@ class TrainingQuestion(MachineQuestion):
         )
 
     def _micro_batches(self, run: TrainingRun) -> Variable:
-        """Samples of a micro-batch: few sequences of text, any part of a batch of images or clicks."""
+        """Return the variable of the micro-batch: a few sequences of text, or any part of a batch of images or clicks."""
         known = KNOWN["micro_batch"]
         if not isinstance(run.model, Operators):
             return known
@@ -194,7 +202,7 @@ class TrainingQuestion(MachineQuestion):
         )
         plan = eqx.tree_at(lambda p: p.local_steps, plan, self._local_steps())
         template = Design(run, cluster, plan, self._project())
-        # A pool in the price of the hosts is what it is; one that is paid for is sized.
+        # A pool included in the hosts' price is fixed; a pool with a price is sized by the search.
         has_pool = float(cluster.pool.capacity_bytes) > NO_POOL_BYTES
         pooled = _POOL if has_pool and self.offload != NONE and float(cluster.pool.usd_per_byte) > 0.0 else ()
         hardware = self._hardware(template, continuous)
@@ -222,7 +230,7 @@ class TrainingQuestion(MachineQuestion):
         )
 
     def _question(self, run: TrainingRun, budgets: tuple[Budget, ...], continuous: bool) -> str:
-        """The question as a sentence."""
+        """Return the question as a sentence."""
         aim, model = self.aim, run.model
         if self._learns:
             asked = f"as many tokens as it takes, in sequences of {float(run.sequence_length):,.12g}"
@@ -238,7 +246,7 @@ class TrainingQuestion(MachineQuestion):
         return f"{aim}: {name}, {asked}, {self._within(budgets, continuous)}"
 
     def _records(self) -> dict[str, catalog.Record]:
-        """The entries of any machine, and those of what only training uses."""
+        """Return the catalog entries of any machine, and those that only training uses."""
         records = super()._records() | {"law": catalog.record("laws", self.law)}
         if self.pool:
             records["pool"] = catalog.record("pools", self.pool)

@@ -1,4 +1,4 @@
-"""Measured against predicted, one point a run."""
+"""Figure of predicted against measured speed, one point per run."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from hwopt.output.figures.style import figure, plain, save
 _COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b", "#17becf", "#7f7f7f")
 
 _LIMITS = (0.3, 3.0)
-"""Of the axis of speed, or wider, so that every run is seen."""
+"""Default limits of the axis of relative speed; wider where needed, so that every run is shown."""
 
 _TICKS = (0.1, 0.2, 0.33, 0.5, 0.75, 0.9, 1.0, 1.1, 1.33, 2.0, 3.0, 5.0, 10.0)
 
@@ -20,7 +20,7 @@ _TIMES = ("iter_time_s", "step_time_s", "total_latency_ms", "ttft_ms", "tpot_ms"
 
 
 def plot_accuracy(result: Mapping[str, Any], path: str | Path) -> None:
-    """Predicted over measured step speed against measured speed, by accelerator, with bands of 10 and 25 %.
+    """Draw predicted over measured step speed against the number of chips, by accelerator, with bands of 10 and 25 %.
 
     **Arguments:** `result` of `hwopt.validate`; `path` of the image to write.
     """
@@ -40,7 +40,7 @@ def plot_accuracy(result: Mapping[str, Any], path: str | Path) -> None:
             shown, colour = name if index < last else "others" if index == last else None, _COLOURS[min(index, last)]
             low, high = min([low, *(0.9 * x for x in speed)]), max([high, *(1.1 * x for x in speed)])
             chips = np.array([row["chips"] for row in own], float)
-            spread = 1.0 + 0.06 * np.sin(np.arange(len(own)))  # rows of equal size would hide each other
+            spread = 1.0 + 0.06 * np.sin(np.arange(len(own)))  # rows of equal size would otherwise hide each other
             axes.scatter(chips * spread, speed, s=9, alpha=0.6, color=colour, label=shown, linewidth=0)
         axes.set(xscale="log", yscale="log", xlabel="chips in the run", ylabel="predicted speed / measured speed")
         axes.set_ylim(low, high)

@@ -1,4 +1,6 @@
-"""What binds next: the objective without one budget after the other, and what each answer uses of every budget."""
+"""Figure of the next binding budgets: the optimum without one budget after the other, and each optimum's use of all
+budgets.
+"""
 
 from pathlib import Path
 
@@ -15,11 +17,12 @@ _LOOKS = ("o-", "s--", "^:", "v-.", "D-", "P--", "X:")
 
 
 def plot_walls(answer: BindingBudgets, path: str | Path) -> None:
-    """The best objective as asked and without each wall; below, what these answers use of every budget over its limit.
+    """Draw the optimum as requested and after removing each binding budget; below, the use of every budget over its limit.
 
     **Arguments:** `answer` of `hwopt.walls`; `path` of the image to write.
 
-    **Raises:** `NothingToDraw` where no budget binds or no design holds them; `UserError` where the file cannot be written.
+    **Raises:** `NothingToDraw` where no budget binds or no design satisfies the budgets; `UserError` where the file
+    cannot be written.
     """
     if not answer.walls:
         raise NothingToDraw("no budget binds" if answer.start.feasible else "no design satisfies the budgets")

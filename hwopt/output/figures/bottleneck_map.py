@@ -1,4 +1,4 @@
-"""What bounds the best design that two variables allow: a map of bottlenecks."""
+"""Map of bottlenecks: the largest part of the step of the best design, over two variables."""
 
 from pathlib import Path
 from typing import Any
@@ -11,22 +11,23 @@ from hwopt.output.figures.style import NothingToDraw, figure, save
 from hwopt.output.figures.sweep_contents import cases, heading, listed, parts, values
 
 _LEVELS = np.array([1.15, 1.4, 2.0, 3.0, 6.0, 15.0])
-"""Contours, about, as multiples of the least objective on the map as they are smoothed."""
+"""Approximate contour levels, as multiples of the smallest smoothed objective on the map."""
 
 _NAMED = 12
-"""Choices in the legend, at most."""
+"""Maximum number of choices in the legend."""
 
 _BINOMIAL = np.array([1.0, 4.0, 6.0, 4.0, 1.0]) / 16.0
 
 
 def plot_bottleneck_map(dataset: Any, path: str | Path) -> None:
-    """Each cell's best design: its bottleneck as colour, its objective as contours; cells without a design stay white.
+    """Draw the best design of each cell: its bottleneck as color, its objective as contours; cells without a design stay
+    white.
 
-    Of a sweep over several choices (chips, for example) a second map says which of them each cell's best design takes.
+    If the sweep covers several choices (such as chips), a second map shows the choice of each cell's best design.
 
     **Arguments:** `dataset` of a sweep; `path` of the image to write.
 
-    **Raises:** `NothingToDraw` where no cell holds a possible design; `UserError` where the file cannot be written.
+    **Raises:** `NothingToDraw` where no cell contains a possible design; `UserError` where the file cannot be written.
     """
     codes, objective = values(dataset, "map_bottleneck"), values(dataset, "map_objective").astype(float)
     x, y = (_edges(dataset, name) for name in ("map_x_edges", "map_y_edges"))
@@ -78,7 +79,7 @@ def plot_bottleneck_map(dataset: Any, path: str | Path) -> None:
 
 
 def _choices(axes: Any, across: np.ndarray, up: np.ndarray, codes: np.ndarray, filled: np.ndarray, words: Any) -> None:
-    """Which choice each cell's best design takes, the most frequent first in the legend below."""
+    """Draw the choice of each cell's best design, with the most frequent choice first in the legend."""
     from matplotlib.colors import ListedColormap
     from matplotlib.patches import Patch
 
@@ -99,7 +100,7 @@ def _choices(axes: Any, across: np.ndarray, up: np.ndarray, codes: np.ndarray, f
 
 
 def _edges(dataset: Any, name: str) -> np.ndarray:
-    """Edges of cells on one axis."""
+    """Return the edges of the cells on one axis."""
     edges = values(dataset, name).astype(float)
     if not (np.isfinite(edges).all() and edges[0] > 0 and (np.diff(edges) > 0).all()):
         raise NothingToDraw("a side of the map has no width")
@@ -107,7 +108,7 @@ def _edges(dataset: Any, name: str) -> np.ndarray:
 
 
 def _axis(dataset: Any, side: str, at: int, edges: np.ndarray) -> AxisQuantity:
-    """The variable on one side of the map; the edges say what it is, else the variable of that name."""
+    """Return the variable on one side of the map: as described by the edges' attributes, else the dataset's variable."""
     attrs, names = dataset[f"map_{side}_edges"].attrs, listed(dataset, "map_variables")
     if attrs.get("long_name") or at >= len(names):
         return fitted(attrs.get("long_name") or side, attrs.get("units", ""), edges)
@@ -115,7 +116,7 @@ def _axis(dataset: Any, side: str, at: int, edges: np.ndarray) -> AxisQuantity:
 
 
 def _contours(axes: Any, x: np.ndarray, y: np.ndarray, metric: AxisQuantity, objective: np.ndarray) -> bool:
-    """Draws a star on the least, lines of equal objective through the cells' centres, and says whether there are any."""
+    """Mark the minimum by a star, draw contours through the cells' centers, and return whether there are any contours."""
     from matplotlib.patheffects import withStroke
 
     across, up = (np.sqrt(edges[1:] * edges[:-1]) for edges in (x, y))
@@ -135,9 +136,10 @@ def _contours(axes: Any, x: np.ndarray, y: np.ndarray, metric: AxisQuantity, obj
 
 
 def _smoothed(objective: np.ndarray) -> np.ndarray:
-    """Means of logarithms over each cell's neighbourhood (binomial weights, 5 by 5): a cell's least is that of few samples.
+    """Return geometric means over each cell's neighborhood (binomial weights, 5 by 5), since a cell's minimum has few
+    samples.
 
-    Cells without a design stay so and weigh nothing.
+    Cells without a design stay empty and have no weight.
     """
     filled = np.isfinite(objective)
     logs, weights = np.where(filled, np.log(np.where(filled, objective, 1.0)), 0.0), filled.astype(float)
@@ -148,5 +150,5 @@ def _smoothed(objective: np.ndarray) -> np.ndarray:
 
 
 def _percent(share: float) -> str:
-    """A share in two figures, a hundred in three."""
+    """Return a share in per cent with two significant digits; from 10 % on without decimals."""
     return f"{100 * share:.0f} %" if share >= 0.0995 else f"{100 * share:.2g} %"

@@ -1,4 +1,4 @@
-"""Where the time of a step goes in the best designs."""
+"""Figure of the step-time breakdown of the best designs."""
 
 from pathlib import Path
 from typing import Any
@@ -11,16 +11,16 @@ from hwopt.output.figures.style import NothingToDraw, figure, save, set_bars
 from hwopt.output.figures.sweep_contents import best_words, heading, meanings, values
 
 _SMALL = 0.01
-"""Parts below this share of the step in every bar are drawn as one."""
+"""Share of the step below which, in every bar, parts are combined into one."""
 
 _READABLE = 0.05
-"""Share of the longest bar from which on a part has room for its number."""
+"""Share of the longest bar from which on a part has room for its label."""
 
 
 def plot_breakdown(dataset: Any, path: str | Path, top: int = 6) -> None:
-    """Step time of the best designs, one stacked bar each, by cause; parts below 1 % are gathered.
+    """Draw the step time of the best designs, one stacked bar each, by cause; parts below 1 % are combined.
 
-    **Arguments:** `dataset` of a sweep; `path` of the image to write; `top`: how many designs.
+    **Arguments:** `dataset` of a sweep; `path` of the image to write; `top`: number of designs.
 
     **Raises:** `NothingToDraw` without a best design; `UserError` where the file cannot be written.
     """
@@ -58,7 +58,7 @@ def plot_breakdown(dataset: Any, path: str | Path, top: int = 6) -> None:
 
 
 def _labels(dataset: Any, ranks: np.ndarray) -> list[str]:
-    """Rank and objective of each bar."""
+    """Return the label of each bar: rank and objective."""
     name = str(dataset.attrs.get("objective", ""))
     if f"best_{name}" not in dataset:
         return [str(rank + 1) for rank in ranks]

@@ -1,4 +1,4 @@
-"""How much of each budget the best designs use."""
+"""Figure of the use of each budget by the best designs."""
 
 from pathlib import Path
 from typing import Any
@@ -10,14 +10,15 @@ from hwopt.output.figures.quantities import fitted
 from hwopt.output.figures.style import NothingToDraw, figure, plain, save, set_bars
 from hwopt.output.figures.sweep_contents import BudgetLimit, best_words, heading, limits
 
-_ROUNDING = 1e-4  # a share so little above one is one
-_LONGEST = 3.0  # longer bars are cut; the number beside them is not
+_ROUNDING = 1e-4  # a share within this distance above one counts as one
+_LONGEST = 3.0  # longer bars are cut; the number next to them is not
 
 
 def plot_budgets(dataset: Any, path: str | Path, top: int = 10) -> None:
-    """Share of each budget that the best design uses (bar), and the ones after it (ticks); red and hatched: over it.
+    """Draw the share of each budget that the best design uses (bar) and the next designs use (ticks); red and hatched if
+    exceeded.
 
-    **Arguments:** `dataset` of a sweep; `path` of the image to write; `top`: how many designs.
+    **Arguments:** `dataset` of a sweep; `path` of the image to write; `top`: number of designs.
 
     **Raises:** `NothingToDraw` without budgets or a best design; `UserError` where the file cannot be written.
     """
@@ -53,6 +54,6 @@ def plot_budgets(dataset: Any, path: str | Path, top: int = 10) -> None:
 
 
 def _text(each: BudgetLimit) -> str:
-    """`97.3 %: 38.9 MW of 40 MW`."""
+    """Return the use of a budget in words, such as `97.3 %: 38.9 MW of 40 MW`."""
     shown = fitted(each.words, each.unit, [each.limit])
     return f"{100 * each.used[0] / each.limit:.3g} %: {shown.text(float(each.used[0]))} of {shown.text(each.limit)}"

@@ -1,4 +1,4 @@
-"""Machines side by side: cost of a run with even links, as in production, and with the least even ones."""
+"""Figure that compares machines: cost of a run at ideal, typical and worst-case jitter of the links."""
 
 from pathlib import Path
 
@@ -12,7 +12,9 @@ from hwopt.units import fitting
 
 
 def plot_fabrics(answer: Fabrics, path: str | Path, title: str) -> None:
-    """A group of bars a machine, a bar a level. **Arguments:** `path` of the image to write; `title` in words.
+    """Draw a group of bars for each machine, with a bar for each level of jitter.
+
+    **Arguments:** `answer` of the fabric study; `path` of the image to write; `title` in words.
 
     **Raises:** `NothingToDraw` where no machine trains; `UserError` where the file cannot be written.
     """

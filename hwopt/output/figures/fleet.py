@@ -1,4 +1,4 @@
-"""A fleet: chips, sequences and power of each group as shares, and what each waits for the slowest."""
+"""Figure of a mixed fleet: each group's share of chips, sequences and power, and its wait for the slowest group."""
 
 from pathlib import Path
 
@@ -10,9 +10,13 @@ from hwopt.output.figures.style import figure, plain, save
 
 
 def plot_fleet(study: FleetStudy, path: str | Path, title: str) -> None:
-    """Shares of each group; below, its step: its own time and what it waits. Fleets that do not fit are drawn as far as known.
+    """Draw the shares of each group; below, its step, split into its own time and its wait.
 
-    **Arguments:** `path` of the image to write; `title` in words. **Raises:** `UserError` where it cannot be written.
+    Fleets that do not fit are drawn as far as they are known.
+
+    **Arguments:** `study` of the fleet; `path` of the image to write; `title` in words.
+
+    **Raises:** `UserError` where the file cannot be written.
     """
     rows, whole = group_rows(study.whole), study.whole.report
     names = [f"{float(group.cluster.chips):,.0f}\n{group.name}" for group, *_ in rows]

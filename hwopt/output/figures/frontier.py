@@ -1,4 +1,4 @@
-"""What budgets buy: the certified optimum over one or two of them, and what more of one is worth."""
+"""Figure of the certified optimum over one or two budgets, with the shadow price of a single budget."""
 
 from pathlib import Path
 from typing import Any
@@ -12,19 +12,19 @@ from hwopt.output.figures.sweep_contents import heading, values
 
 _HATCH = "///"
 _CELLS_WITH_NUMBERS = 80
-"""Cells of a map up to which each shows its number."""
+"""Maximum number of cells of a map with numbers."""
 
 
 def plot_frontier(dataset: Any, path: str | Path) -> None:
-    """The least objective over the budgets of a frontier; hatched where it is proved that no design holds them.
+    """Draw the minimal objective over the budgets of a frontier; hatched where infeasibility is proved.
 
-    One budget: the objective and its proved lower bound, its shadow price below. Two: a map. Budgets of a single level count
-    for none.
+    With one budget: the objective with its lower bound, and below them the shadow price. With two: a map. Budgets of a
+    single level do not count.
 
     **Arguments:** `dataset` of `hwopt.frontier`; `path` of the image to write.
 
-    **Raises:** `NothingToDraw` where no point is feasible, or without one or two budgets; `UserError` where the file cannot be
-    written.
+    **Raises:** `NothingToDraw` where no point is feasible, or without one or two budgets; `UserError` where the file
+    cannot be written.
     """
     name = str(dataset.attrs.get("objective", ""))
     objective = values(dataset, name, "the dataset holds no frontier")
@@ -41,7 +41,7 @@ def plot_frontier(dataset: Any, path: str | Path) -> None:
 
 
 def _curve(dataset: Any, name: str, budget: str, path: str | Path) -> None:
-    """Objective and shadow price over one budget."""
+    """Draw objective and shadow price over one budget."""
     across, up = (axis_quantity(dataset, each, dataset[each].values) for each in (budget, name))
     prices = dataset[f"shadow_price_{budget}"]
     price = fitted("shadow price", str(prices.attrs.get("units", "")).replace("USD", "$"), prices.values)
@@ -77,7 +77,9 @@ def _curve(dataset: Any, name: str, budget: str, path: str | Path) -> None:
 
 
 def _between(axes: Any, x: np.ndarray, goal: np.ndarray, bound: np.ndarray) -> None:
-    """Where the frontier may run from one level to the next: not above what the tighter one has, nor below the looser's bound."""
+    """Shade the region of optima between levels: at most the objective of the tighter level, at least the bound of the
+    looser one.
+    """
     axes.plot(x, bound, color="black", linewidth=0.7, drawstyle="steps-pre", label="no design is below, proved")
     corners = np.repeat(x, 2)[1:-1]
     look: Any = {"color": PALER, "alpha": 0.6, "linewidth": 0.0, "label": "optima between the levels lie here"}
@@ -85,7 +87,7 @@ def _between(axes: Any, x: np.ndarray, goal: np.ndarray, bound: np.ndarray) -> N
 
 
 def _map(dataset: Any, name: str, right: str, upward: str, path: str | Path) -> None:
-    """Objective over two budgets."""
+    """Draw the objective over two budgets as a map."""
     across, up, goal = (axis_quantity(dataset, each, dataset[each].values) for each in (right, upward, name))
     x, y = across.scaled(dataset[right]), up.scaled(dataset[upward])
     shown = dataset.transpose(upward, right)
@@ -120,13 +122,13 @@ def _map(dataset: Any, name: str, right: str, upward: str, path: str | Path) -> 
 
 
 def _edges(levels: np.ndarray) -> np.ndarray:
-    """Ends of cells around levels: halfway to the next."""
+    """Return the edges of cells around levels, halfway between neighbors."""
     middle = 0.5 * (levels[1:] + levels[:-1])
     return np.concatenate([[2 * levels[0] - middle[0]], middle, [2 * levels[-1] - middle[-1]]])
 
 
 def _hatched(axes: Any, edges: tuple[np.ndarray, np.ndarray], some: np.ndarray, hatch: str, colour: str) -> None:
-    """Hatches cells, seamlessly: one path for each row's neighbours."""
+    """Hatch cells without seams: one path for all adjacent cells of a row."""
     from matplotlib.collections import PolyCollection
 
     across, up = edges
@@ -141,12 +143,12 @@ def _hatched(axes: Any, edges: tuple[np.ndarray, np.ndarray], some: np.ndarray, 
 
 
 def _numbers(axes: Any, mesh: Any, x: np.ndarray, y: np.ndarray, shown: np.ndarray) -> None:
-    """The objective in each cell."""
-    digits = 4 if shown.shape[1] <= 8 else 3  # zeros at the end too: cells are compared
+    """Write the objective into each cell."""
+    digits = 4 if shown.shape[1] <= 8 else 3  # with trailing zeros, since cells are compared
     for (row, column), value in np.ndenumerate(shown):
         if np.isfinite(value):
             red, green, blue, _ = colour = mesh.cmap(mesh.norm(value))
-            behind = {"facecolor": colour, "edgecolor": "none", "pad": 1.0}  # over dots
+            behind = {"facecolor": colour, "edgecolor": "none", "pad": 1.0}  # covers hatching
             ink = ink_on(f"#{round(255 * red):02x}{round(255 * green):02x}{round(255 * blue):02x}")
             look: Any = {"ha": "center", "va": "center", "fontsize": 8, "color": ink, "bbox": behind}
             axes.text(x[column], y[row], f"{value:#.{digits}g}".rstrip("."), **look)

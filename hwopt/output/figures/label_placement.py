@@ -1,4 +1,4 @@
-"""Names beside points, none over another."""
+"""Placement of labels next to points, without overlap."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,11 +7,11 @@ import numpy as np
 
 _DIRECTIONS = ((1, 0), (1, -0.7), (1, 0.7), (-1, 0), (-1, -0.7), (-1, 0.7), (0.5, -1), (-0.5, -1), (0, 1))
 _DISTANCES = (7.0, 16.0, 28.0, 42.0, 60.0, 80.0, 105.0)  # points
-_LED = 12.0  # from this distance on a line leads to the point
+_LED = 12.0  # distance from which on a line connects label and point
 
 
 def settle(axes: Any) -> None:
-    """Lays the figure out and keeps it so: from here on a point of the data is a pixel that stays."""
+    """Lay the figure out and fix the layout, so that data coordinates keep their pixel positions."""
     axes.figure.canvas.draw()
     axes.figure.set_layout_engine("none")
 
@@ -19,11 +19,12 @@ def settle(axes: Any) -> None:
 def place_labels(
     axes: Any, x: np.ndarray, y: np.ndarray, names: Sequence[str], line: tuple[np.ndarray, np.ndarray]
 ) -> None:
-    """Writes each name at the nearest place where it covers no name, no point, no text, not the `line`, rather below it.
+    """Write each name at the nearest place that covers no name, point, text or `line`, preferably below the line.
 
-    Call `settle` first. A name that finds no free place stands where it covers least.
+    Call `settle` first. A name without a free place is written where it covers least.
 
-    **Arguments:** `x`, `y` of the points in data; `line`: points of a line in data, close to each other.
+    **Arguments:** `x`, `y`: points in data coordinates; `names` of the points; `line`: closely spaced points of a line,
+    in data coordinates.
     """
     from matplotlib.patheffects import withStroke
 
@@ -57,7 +58,9 @@ def place_labels(
 
 
 def _cost(box: np.ndarray, taken: list[np.ndarray], solid: np.ndarray, frame: Any) -> float:
-    """What a name at `box` would cover: overlapping area in pixels, and points."""
+    """Return the penalty of a name at `box`: overlapping area in pixels, covered points, and the distance outside the
+    axes.
+    """
     covered = sum(
         max(0.0, min(box[2], each[2]) - max(box[0], each[0])) * max(0.0, min(box[3], each[3]) - max(box[1], each[1]))
         for each in taken

@@ -1,4 +1,4 @@
-"""What the best designs have in common: a line a design over all variables."""
+"""Figure of the common features of the best designs: one line per design over all variables."""
 
 import math
 import textwrap
@@ -13,15 +13,15 @@ from hwopt.output.figures.style import NothingToDraw, figure, save
 from hwopt.output.figures.sweep_contents import best_words, heading, listed, values
 
 _CLOSEST = 0.055
-"""Ticks nearer to an end of their axis than this share of it give way to the end's own."""
+"""Minimum distance of a tick from an end of its axis, as a share of the axis; closer ticks are left out."""
 
 _DARK = 0.88
-"""Share of the colour map that is dark enough on white."""
+"""Part of the color map that is dark enough on a white background."""
 
 
 @dataclass(frozen=True)
 class _ParallelAxis:
-    """One vertical axis: what it shows, its ends (SI), and the designs' values (SI)."""
+    """One vertical axis: its quantity, its ends (SI), and the designs' values (SI)."""
 
     shown: AxisQuantity
     low: float
@@ -29,21 +29,21 @@ class _ParallelAxis:
     values: np.ndarray
 
     def height(self, values: Any) -> np.ndarray:
-        """Where SI values stand between the ends, 0 to 1; at half height where the ends meet."""
+        """Return the position of SI values between the ends, 0 to 1; half height where both ends are equal."""
         if self.high <= self.low:
             return np.full(np.shape(values), 0.5)
         return np.log(np.asarray(values) / self.low) / math.log(self.high / self.low)
 
 
 def plot_parallel_coordinates(dataset: Any, path: str | Path) -> None:
-    """The best designs as lines over the variables, coloured by objective; the best one bold.
+    """Draw the best designs as lines over the variables, colored by objective, with the best one bold.
 
-    Axes are logarithmic and span the question's box; the last one is the objective. Variables that the box holds at one
-    number are left out.
+    Axes are logarithmic and span the bounds of the question's variables; the last one is the objective. Fixed variables
+    are left out.
 
     **Arguments:** `dataset` of a sweep; `path` of the image to write.
 
-    **Raises:** `NothingToDraw` without a best design or a variable that moves; `UserError` where the file cannot be written.
+    **Raises:** `NothingToDraw` without a best design or a free variable; `UserError` where the file cannot be written.
     """
     name = str(dataset.attrs.get("objective", ""))
     objective = values(dataset, f"best_{name}", "there is no best design").astype(float)
@@ -75,7 +75,7 @@ def plot_parallel_coordinates(dataset: Any, path: str | Path) -> None:
 
 
 def _axis(dataset: Any, name: str, shown: np.ndarray) -> _ParallelAxis | None:
-    """The axis of a variable of the designs `shown`; none where a log axis cannot show it."""
+    """Return the axis of a variable of the designs `shown`; None where a logarithmic axis cannot show it."""
     own = values(dataset, f"best_{name}").astype(float)[shown]
     if not (np.isfinite(own) & (own > 0)).all():
         return None
@@ -85,13 +85,13 @@ def _axis(dataset: Any, name: str, shown: np.ndarray) -> _ParallelAxis | None:
 
 
 def _between(shown: AxisQuantity, own: np.ndarray, low: Any, high: Any) -> _ParallelAxis:
-    """An axis from `low` to `high`, wider where the designs reach beyond, and as wide as they where an end is missing."""
+    """Return an axis from `low` to `high`, extended to include all designs; a missing end is taken from the designs."""
     low, high = own.min() if low is None else float(low), own.max() if high is None else float(high)
     return _ParallelAxis(shown, float(min(low, own.min())), float(max(high, own.max())), own)
 
 
 def _lines(axes: Any, heights: np.ndarray) -> None:
-    """The designs, the best one last; the colour is the height on the last axis."""
+    """Draw the designs as lines, the best one last; the color is the height on the last axis."""
     import matplotlib
     from matplotlib.patheffects import Normal, withStroke
 
@@ -113,7 +113,7 @@ def _lines(axes: Any, heights: np.ndarray) -> None:
 
 
 def _vertical(axes: Any, place: int, each: _ParallelAxis, tick: float) -> None:
-    """One axis with its ticks, of length `tick`."""
+    """Draw one axis with its ticks, of length `tick`."""
     axes.plot([place, place], [0, 1], color="0.25", linewidth=0.9, zorder=3)
     low, high = each.low / each.shown.factor, each.high / each.shown.factor
     height_of = lambda value: float(each.height(value * each.shown.factor))

@@ -1,4 +1,4 @@
-"""What must be given up of one metric to gain in another: the Pareto front."""
+"""Figure of the Pareto front: the trade-off between metrics."""
 
 from __future__ import annotations
 
@@ -25,21 +25,23 @@ from hwopt.output.figures.sweep_contents import (
 )
 
 CLOUD = 20_000
-"""Rows drawn behind a front, at most."""
+"""Maximum number of rows drawn behind a front."""
 
 _METRICS = 4
-_REACH = 4.0  # how far beyond the front's ends rows are followed, as a factor
+_REACH = 4.0  # factor beyond the front's ends up to which rows are shown
 _LEGEND: Any = {"fontsize": 8.5, "title": "largest part of the step", "title_fontsize": 8.5, "alignment": "left"}
 _MARKS = ("o", "s", "^", "D", "v", "P", "X")
-"""Shapes of points, by the choice that was swept."""
+"""Shapes of points, by the choice of a sweep over several choices."""
 
-_FAR = 10.0  # how far beyond a budget the front is followed, likewise
+_FAR = 10.0  # factor beyond a budget up to which the front is shown
 
 
 @dataclass(frozen=True)
 class _Designs:
-    """Designs to draw: SI values by metric, whether all constraints hold, the name of the largest part of the step, and the
-    choice that was swept ("": one case).
+    """Designs to draw.
+
+    **Arguments:** `values`: SI values by metric; `feasible`: whether all constraints are met; `bottleneck`: name of the
+    largest part of the step; `case`: the choice in a sweep over several ("": a single case).
     """
 
     values: dict[str, np.ndarray]
@@ -53,13 +55,15 @@ class _Designs:
 
     @property
     def marks(self) -> dict[str, str]:
-        """Choices that occur, the most frequent first, and their marks; choices beyond the marks there are share the last."""
+        """Return the choices that occur, the most frequent first, with their marks; surplus choices share the last mark."""
         return {name: _MARKS[min(at, len(_MARKS) - 1)] for at, name in enumerate(_ranked(self.case))}
 
 
 @dataclass(frozen=True)
 class _MetricAxis:
-    """One metric, the same in every panel: what it shows, the range it spans in that unit, budgets on it."""
+    """The axis of one metric, the same in every panel: its quantity, its range in the displayed unit, and the budgets on
+    it.
+    """
 
     name: str
     shown: AxisQuantity
@@ -72,11 +76,12 @@ class _MetricAxis:
 
 
 def plot_pareto(dataset: Any, path: str | Path) -> None:
-    """Front of two metrics, of more of them (four at most) one of each pair; rows behind; budgets as dashed lines.
+    """Draw the front of two metrics, or one panel for each pair of up to four; sampled rows behind it; budgets as dashed
+    lines.
 
-    Filled points satisfy every constraint; hollow ones break a budget; of a sweep over several choices (chips, for example) shapes
-    say which. A line joins what no other point beats in the two
-    metrics shown. What lies further than ten times over a budget may lie outside the axes.
+    Filled points satisfy every constraint; hollow ones exceed a budget. In a sweep over several choices (such as
+    chips), shapes distinguish them. A line connects the points that no other point dominates in the two metrics shown.
+    Points at more than ten times a budget may be outside the axes.
 
     **Arguments:** `dataset` of a sweep; `path` of the image to write.
 
@@ -100,7 +105,7 @@ def plot_pareto(dataset: Any, path: str | Path) -> None:
             if column:
                 axes.set_ylabel("")
         inside = [(each.of(front) >= each.low) & (each.of(front) <= each.high) for each in spans]
-        seen = np.sum(inside, axis=0) >= 2  # in one panel at least
+        seen = np.sum(inside, axis=0) >= 2  # visible in at least one panel
         title = heading(dataset, f"Pareto front, {_counted(seen)}", 60 * side)
         legend = _LEGEND | ({"title": f"{_LEGEND['title']};\nchoice"} if front.case.any() else {})
         keys = _keys(panels[0], front.only(seen), cloud, best, best_is_feasible(dataset))
@@ -114,7 +119,7 @@ def plot_pareto(dataset: Any, path: str | Path) -> None:
 
 
 def _front(dataset: Any, names: list[str]) -> _Designs:
-    """Points of the front that a log axis can show."""
+    """Return the points of the front that a logarithmic axis can show."""
     columns = {name: values(dataset, f"front_{name}", "the front is empty").astype(float) for name in names}
     drawable = np.logical_and.reduce([np.isfinite(column) & (column > 0) for column in columns.values()])
     if not drawable.any():
@@ -127,26 +132,26 @@ def _front(dataset: Any, names: list[str]) -> _Designs:
 
 
 def _cases(dataset: Any, name: str, count: int) -> np.ndarray:
-    """The choice of each design in words."""
+    """Return the choice of each design in words."""
     words = cases(dataset, name)
     codes = values(dataset, name) if words else np.zeros(count)
     return np.array([words.get(int(code), "") for code in codes], dtype=object)
 
 
 def _cloud(dataset: Any, names: list[str]) -> _Designs | None:
-    """An even choice of the rows that are possible; none where no rows were kept."""
+    """Return an even sample of the possible rows; None where the dataset contains no rows."""
     if not all(name in dataset and dataset[name].size for name in (*names, "possible", "feasible")):
         return None
     possible = np.flatnonzero(dataset["possible"].values)
     if not possible.size:
         return None
     chosen = possible[spread(possible.size, CLOUD)]
-    columns = {name: dataset[name].values.ravel()[chosen].astype(float) for name in names}  # of several cases alike
+    columns = {name: dataset[name].values.ravel()[chosen].astype(float) for name in names}  # over all cases of a sweep
     return _Designs(columns, dataset["feasible"].values.ravel()[chosen] > 0, np.empty(0), np.empty(0))
 
 
 def _best(dataset: Any, names: list[str]) -> _Designs | None:
-    """The best design; none where there is none that a log axis can show."""
+    """Return the best design; None where there is none that a logarithmic axis can show."""
     if not all(f"best_{name}" in dataset and dataset[f"best_{name}"].size for name in names):
         return None
     columns = {name: values(dataset, f"best_{name}").astype(float)[:1] for name in names}
@@ -161,7 +166,7 @@ def _best(dataset: Any, names: list[str]) -> _Designs | None:
 def _axes(
     dataset: Any, names: list[str], front: _Designs, cloud: _Designs | None, best: _Designs | None
 ) -> list[_MetricAxis]:
-    """Ranges that show the front near the budgets, the best design, the budgets, and the rows near all that."""
+    """Return axis ranges that include the front near the budgets, the best design, the budgets, and the rows nearby."""
     on = {name: tuple(each for each in limits(dataset) if each.metric == name) for name in names}
     near = np.ones(front.feasible.size, bool)
     for name, budgets in on.items():
@@ -193,7 +198,7 @@ def _panel(
     best: _Designs | None,
     size: float,
 ) -> None:
-    """One pair of metrics."""
+    """Draw one pair of metrics."""
     if cloud:
         across, up = (each.of(cloud) for each in pair)
         for some, colour in ((~cloud.feasible, PALER), (cloud.feasible, PALE)):
@@ -222,7 +227,7 @@ def _panel(
 
 
 def _line(axes: Any, limit: BudgetLimit, at: int, shown: AxisQuantity, size: float) -> None:
-    """A budget on one of the two metrics, with its name and number along the line."""
+    """Draw a budget on one of the two metrics, with its name and value along the line."""
     from matplotlib.patheffects import withStroke
 
     place = limit.limit / shown.factor
@@ -244,24 +249,24 @@ def _line(axes: Any, limit: BudgetLimit, at: int, shown: AxisQuantity, size: flo
 
 
 def _counted(seen: np.ndarray) -> str:
-    """How many designs the front has, and how many of them the axes leave out."""
+    """Describe the number of designs on the front, and how many of these are outside the axes."""
     words = f"{seen.size:,} design{'s' if seen.size > 1 else ''}"
     return words if seen.all() else f"{words}, {np.sum(~seen):,} beyond the axes"
 
 
 def _names(front: _Designs) -> list[str]:
-    """Bottlenecks that occur, the most frequent first."""
+    """Return the bottlenecks that occur, the most frequent first."""
     return _ranked(front.bottleneck)
 
 
 def _ranked(names: np.ndarray) -> list[str]:
-    """Names that occur, the most frequent first."""
+    """Return the distinct names, the most frequent first."""
     counts = Counter(names.astype(str))
     return sorted(counts, key=lambda name: (-counts[name], name))
 
 
 def _keys(axes: Any, front: _Designs, cloud: _Designs | None, best: _Designs | None, feasible: bool) -> list[Any]:
-    """Entries of the legend."""
+    """Return the entries of the legend."""
     keys = []
 
     def add(label: str, marker: str = "o", **look: Any) -> None:

@@ -1,4 +1,4 @@
-"""Quantities as an axis shows them: words, a unit that fits the numbers, ticks without powers of ten."""
+"""Quantities on axes: words, a unit that fits the numbers, ticks without powers of ten."""
 
 import math
 from dataclasses import dataclass
@@ -11,18 +11,18 @@ from hwopt.units import fitting, pretty, to_si
 
 _COUNTED = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
 _SUBS = (
-    # span in decades, at most -> multiples of powers of ten that get a tick
+    # maximum span in decades -> multiples of powers of ten that get a tick
     (1.0, (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)),
     (2.0, (1.0, 2.0, 5.0)),
     (3.0, (1.0, 3.0)),
     (math.inf, (1.0,)),
 )
-_FINER = {"m2": "mm2"}  # SI unit -> what it is drawn in: areas are those of dies
+_FINER = {"m2": "mm2"}  # SI unit -> displayed unit: areas are those of dies
 
 
 @dataclass(frozen=True)
 class AxisQuantity:
-    """What an axis shows. `factor`: SI units in one of `shown`, the unit it is drawn in."""
+    """The quantity of an axis. `factor` is the SI value of one `shown`, the displayed unit."""
 
     words: str
     unit: str
@@ -30,24 +30,24 @@ class AxisQuantity:
     shown: str = ""
 
     def scaled(self, values: Any) -> np.ndarray:
-        """SI values in the unit of the axis."""
+        """Return SI values in the unit of the axis."""
         return np.asarray(values, float) / self.factor
 
     @property
     def label(self) -> str:
-        """Text beside the axis, such as `capital (B$)`; what is counted is not said twice, as in `chips (chip)`."""
+        """Return the axis label, such as `capital (B$)`; without the unit where the words contain it (not `chips (chip)`)."""
         counted = {word.removesuffix("s") for word in self.words.lower().split()}
         return plain(self.words if not self.shown or self.shown in counted else f"{self.words} ({self.shown})")
 
     def text(self, value: float, digits: int = 3) -> str:
-        """One SI value with its unit, in the unit that fits it best."""
+        """Return one SI value with its unit, in the unit that fits it best."""
         if self.unit in _FINER:
             return f"{value / to_si(1.0, _FINER[self.unit]):.{digits}g} {_FINER[self.unit]}"
         return plain(pretty(value, "" if self.unit == "1" else self.unit, digits))
 
 
 def axis_quantity(dataset: Any, name: str, values: Any) -> AxisQuantity:
-    """A variable or metric by name, in the unit that fits `values` (SI).
+    """Return a variable or metric by name, in the unit that fits `values` (SI).
 
     Words and unit are those of the first of `name`, `front_name`, `best_name` that states them.
     """
@@ -58,13 +58,13 @@ def axis_quantity(dataset: Any, name: str, values: Any) -> AxisQuantity:
 
 
 def attribute(dataset: Any, name: str, key: str) -> Any:
-    """An attribute of a variable or metric wherever the dataset holds it; none: `None`."""
+    """Return an attribute of a variable or metric, also of its front or best values; None where no variable states it."""
     stated = (dataset[each].attrs.get(key) for each in (name, f"front_{name}", f"best_{name}") if each in dataset)
     return next((each for each in stated if each not in (None, "")), None)
 
 
 def fitted(words: str, unit: str, values: Any) -> AxisQuantity:
-    """A quantity in the unit that fits `values` (SI)."""
+    """Return a quantity in the unit that fits `values` (SI)."""
     if unit in _FINER:
         return AxisQuantity(words, unit, to_si(1.0, _FINER[unit]), _FINER[unit])
     factor, shown = fitting("" if unit == "1" else unit, np.ravel(np.asarray(values, float)).tolist())
@@ -72,7 +72,7 @@ def fitted(words: str, unit: str, values: Any) -> AxisQuantity:
 
 
 def tick_text(value: float, digits: int = 4) -> str:
-    """A number on an axis: `0.05`, `300`, `20k`, `1.5M`."""
+    """Format a number on an axis: `0.05`, `300`, `20k`, `1.5M`."""
     for size, suffix in _COUNTED:
         if abs(value) >= size * (10 if suffix == "k" else 1):
             return f"{value / size:.{digits}g}{suffix}"
@@ -80,7 +80,7 @@ def tick_text(value: float, digits: int = 4) -> str:
 
 
 def ticks(low: float, high: float) -> list[float]:
-    """Round numbers from `low` to `high` on a log axis, three to eight of them where that can be.
+    """Return round numbers from `low` to `high` on a logarithmic axis, three to eight where possible.
 
     Multiples of 1, 2, 5; below half a decade even steps; above three decades powers of ten.
     """
@@ -96,7 +96,7 @@ def ticks(low: float, high: float) -> list[float]:
 
 
 def set_range(axis: Any, low: float, high: float, fontsize: float | None = None) -> None:
-    """Makes an `XAxis` or `YAxis` logarithmic from `low` to `high` (in its own unit), with readable ticks."""
+    """Make an `XAxis` or `YAxis` logarithmic from `low` to `high` (in its own unit), with readable ticks."""
     getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
     getattr(axis.axes, f"set_{axis.axis_name}lim")(low, high)
     chosen = ticks(low, high)

@@ -1,4 +1,4 @@
-"""What a chip can do and what its kernels get: a roofline."""
+"""Roofline figure: attainable rate of a chip, and attained rates of its kernels."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,8 @@ from hwopt.output.figures.sweep_contents import best_is_feasible, heading, meani
 
 
 def plot_roofline(dataset: Any, path: str | Path) -> None:
-    """Rate of each kernel over its arithmetic intensity, under `min(peak, intensity x HBM bandwidth)` of the best design.
+    """Draw the rate of each kernel over its arithmetic intensity, under `min(peak, intensity x HBM bandwidth)` of the best
+    design.
 
     **Arguments:** `dataset` of a sweep; `path` of the image to write.
 
@@ -67,7 +68,7 @@ def plot_roofline(dataset: Any, path: str | Path) -> None:
 
 
 def _along(axes: Any, x: tuple[float, float], y: np.ndarray, words: str) -> None:
-    """Words above the middle of a straight line on log axes."""
+    """Write words above the middle of a straight line on logarithmic axes."""
     (x0, y0), (x1, y1) = axes.transData.transform(np.column_stack([x, y]))
     axes.annotate(
         words, (np.sqrt(x[0] * x[1]), np.sqrt(y[0] * y[1])), xytext=(-3, 4), textcoords="offset points", ha="center",

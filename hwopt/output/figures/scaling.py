@@ -1,4 +1,4 @@
-"""A run on more and more chips: its time, its cost and where chip time goes."""
+"""Figure of a run on an increasing number of chips: its time, its cost and the breakdown of chip time."""
 
 import textwrap
 from pathlib import Path
@@ -15,17 +15,17 @@ from hwopt.output.text.scaling import CAUSES, headline, rule
 from hwopt.units import fitting
 
 _LOST = {FAILURES: "#C1121F", WASTED: "#E6A5AB", RECOMPUTED: "#8577C4"}
-"""Colours of what no part of a step is."""
+"""Colors of chip time outside the parts of a step."""
 
 _DRAWN = 7
-"""Parts of chip time with a colour of their own; the others are one."""
+"""Maximum number of parts of chip time with a separate color; all others are combined."""
 
 
 def plot_scaling(answer: Scaling, path: str | Path, title: str, around: Around) -> None:
-    """Time of the run with its interval and the line of equal efficiency, cost of the run, and shares of chip time.
+    """Draw the run time with its prediction interval and the line of equal efficiency, the cost, and shares of chip time.
 
-    **Arguments:** `answer` of `hwopt.scale`; `path` of the image to write; `title`: workload and chip in words; `around`:
-    intervals of predictions by chips.
+    **Arguments:** `answer` of `hwopt.scale`; `path` of the image to write; `title`: workload and chip in words;
+    `around`: prediction intervals by number of chips.
 
     **Raises:** `NothingToDraw` where fewer than two sizes train; `UserError` where the file cannot be written.
     """
@@ -64,7 +64,7 @@ def plot_scaling(answer: Scaling, path: str | Path, title: str, around: Around) 
 
 
 def _stack(axes: Any, answer: Scaling) -> None:
-    """Shares of chip time as areas, the largest at any size by name."""
+    """Draw shares of chip time as areas; the parts that are largest at any size are named."""
     shares = [{name: x / sum(each.chip_time.values()) for name, x in each.chip_time.items()} for each in answer.trained]
     most = lambda name: max(each.get(name, 0.0) for each in shares)
     names = sorted({name for each in shares for name in each}, key=lambda name: -most(name))[:_DRAWN]
@@ -84,7 +84,7 @@ def _first(text: str) -> str:
 
 
 def _short(chips: int) -> str:
-    """A number of chips on an axis: `64k` for 65,536, where it is whole so."""
+    """Format a number of chips: `64k` for 65,536, where this is exact."""
     for size, letter in ((1 << 20, "M"), (1 << 10, "k")):
         if chips % size == 0:
             return f"{chips // size}{letter}"

@@ -1,4 +1,4 @@
-"""The one look of all figures."""
+"""Common style of all figures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class NothingToDraw(UserError):
-    """The data that a figure shows is missing or empty. **Arguments:** `why`."""
+    """The data of a figure is missing or empty. **Arguments:** `why`."""
 
     def __init__(self, why: str):
         super().__init__(f"nothing to draw: {why}")
@@ -40,9 +40,10 @@ _SETTINGS: Any = {
 def figure(
     rows: int = 1, columns: int = 1, *, figsize: tuple[float, float] | None = None, **keywords: Any
 ) -> Iterator[tuple[Figure, list]]:
-    """A figure and its axes in the common look, drawn off screen: a notebook's own figures stay where they are shown.
+    """Create a figure and its axes in the common style, drawn off screen, so that a notebook does not also show them.
 
-    All other settings are Matplotlib's defaults. The current folder's `matplotlibrc` is ignored, since it may execute LaTeX.
+    All other settings are Matplotlib's defaults. The current folder's `matplotlibrc` is ignored, since it may execute
+    LaTeX.
 
     **Arguments:** `rows`, `columns` of axes; `figsize` in inches; `keywords` for `matplotlib.figure.Figure.subplots`.
     """
@@ -58,7 +59,7 @@ def figure(
 
 
 def set_bars(axes: Any, count: int, least: int) -> None:
-    """Horizontal bars at 0, 1, ... from the top down, as thick as `least` of them where there are fewer."""
+    """Set up horizontal bars at 0, 1, ... from the top down, at most as thick as `least` bars would be."""
     middle, half = 0.5 * (count - 1), 0.5 * max(count, least)
     axes.set_ylim(middle + half, middle - half)
     axes.grid(axis="y", visible=False)
@@ -70,7 +71,7 @@ def plain(text: str) -> str:
 
 
 def plain_powers(axes: Any) -> None:
-    """Numbers of a logarithmic axis upwards as they are: 20, not 2 x 10^1."""
+    """Show the numbers of a logarithmic y axis without powers: 20, not 2 x 10^1."""
     from matplotlib.ticker import LogFormatter
 
     axes.yaxis.set_major_formatter(LogFormatter())

@@ -21,15 +21,16 @@ FIGURES: Mapping[str, Callable[[Any, Path], None]] = {
     "breakdown": plot_breakdown,
     "budgets": plot_budgets,
 }
-"""Name of the file -> what draws it."""
+"""Name of the file -> function that draws it."""
 
 
 def save_figures(
     dataset: Any, folder: str | Path, figures: Mapping[str, Callable[[Any, Path], None]] = FIGURES
 ) -> list[Path]:
-    """Writes each figure that the dataset has data for, as PNG.
+    """Write each figure for which the dataset has data, as PNG.
 
-    **Arguments:** `dataset` of a sweep; `folder` to write to, made if it is missing; `figures`: name of the file -> what draws it.
+    **Arguments:** `dataset` of a sweep; `folder` to write to, created if missing; `figures`: name of the file ->
+    function that draws it.
 
     **Returns:** paths of the files written, in the order of `figures`.
 

@@ -1,4 +1,4 @@
-"""What figures read from a sweep's dataset: codes with names, budgets with metrics, the best designs."""
+"""Access to a sweep's dataset for figures: names of codes, budgets with their metrics, the best designs."""
 
 import textwrap
 from collections.abc import Sequence
@@ -13,7 +13,9 @@ from hwopt.output.text.layout import budget_words
 
 @dataclass(frozen=True)
 class BudgetLimit:
-    """A budget: SI `limit`, what each of the best designs `used` of it, and the `metric` that it limits ("": not known)."""
+    """A budget: its `limit` in SI, the amount `used` by each of the best designs, and the `metric` that it limits ("":
+    unknown).
+    """
 
     name: str
     unit: str
@@ -27,9 +29,9 @@ class BudgetLimit:
 
 
 def values(dataset: Any, name: str, missing: str | None = None) -> np.ndarray:
-    """Numbers of a variable.
+    """Return the numbers of a variable.
 
-    **Raises:** `NothingToDraw` where the dataset lacks it or it is empty; `missing` says so in other words.
+    **Raises:** `NothingToDraw` where the variable is missing or empty, with the message `missing` if given.
     """
     if name not in dataset or 0 in dataset[name].shape:
         raise NothingToDraw(missing or f"the dataset holds no {name}")
@@ -37,12 +39,12 @@ def values(dataset: Any, name: str, missing: str | None = None) -> np.ndarray:
 
 
 def listed(of: Any, key: str) -> list[str]:
-    """Names in an attribute of space separated ones, of a dataset or an array."""
+    """Return the names in a space-separated attribute of a dataset or an array."""
     return str(of.attrs.get(key, "")).split()
 
 
 def meanings(dataset: Any, *names: str) -> dict[int, str]:
-    """Code -> name, by the CF attributes of the first of the variables that has them."""
+    """Return code -> name, from the CF attributes of the first variable that has them."""
     for name in names:
         words = listed(dataset[name], "flag_meanings") if name in dataset else []
         if words:
@@ -52,23 +54,23 @@ def meanings(dataset: Any, *names: str) -> dict[int, str]:
 
 
 def parts(dataset: Any, name: str) -> dict[int, str]:
-    """Code -> part of the step, for a variable of bottlenecks."""
+    """Return code -> part of the step, for a variable of bottlenecks."""
     return meanings(dataset, name, "bottleneck", "front_bottleneck", "map_bottleneck", "best_breakdown_s")
 
 
 def cases(dataset: Any, name: str) -> dict[int, str]:
-    """Code -> combination of choices in words, for a variable of cases of a sweep over several; none where it swept one."""
+    """Return code -> combination of choices in words, for a variable of cases; empty unless the sweep covers several."""
     known = meanings(dataset, name) if name in dataset else {}
     return {code: case_words(text) for code, text in known.items()} if len(known) > 1 else {}
 
 
 def case_words(text: str) -> str:
-    """`b200, direct-liquid` of `chip=b200,cooling=direct-liquid`."""
+    """Return the values of a case, such as `b200, direct-liquid` for `chip=b200,cooling=direct-liquid`."""
     return plain(", ".join(part.partition("=")[2] or part for part in text.split(",")))
 
 
 def limits(dataset: Any) -> list[BudgetLimit]:
-    """The question's budgets; none where it has none or the dataset does not tell."""
+    """Return the question's budgets; an empty list where there are none or the dataset does not state them."""
     if not all(name in dataset and dataset[name].size for name in ("budget_limit", "best_used")):
         return []
     bounds, used = dataset["budget_limit"], values(dataset, "best_used").astype(float).T
@@ -79,7 +81,7 @@ def limits(dataset: Any) -> list[BudgetLimit]:
 
 
 def _metric_of(dataset: Any, used: np.ndarray) -> str:
-    """The metric whose values in the best designs are what a budget counts there."""
+    """Return the metric whose values in the best designs equal the used amounts of a budget; empty if there is none."""
     for name in listed(dataset, "metrics"):
         own = dataset[f"best_{name}"].values if f"best_{name}" in dataset and np.isfinite(used).any() else None
         if own is not None and np.allclose(own, used, rtol=1e-6, atol=0.0, equal_nan=True):
@@ -88,27 +90,28 @@ def _metric_of(dataset: Any, used: np.ndarray) -> str:
 
 
 def best_is_feasible(dataset: Any) -> bool:
-    """Whether the designs of the dim `rank` satisfy every constraint."""
+    """Return whether the designs along the dimension `rank` satisfy every constraint."""
     return dataset.attrs.get("best_are", "feasible") == "feasible"
 
 
 def best_words(dataset: Any, count: int) -> str:
-    """What the designs of the dim `rank` are, for titles."""
+    """Describe the designs along the dimension `rank`, for titles."""
     if best_is_feasible(dataset):
         return "the best design" if count == 1 else f"the {count} best designs"
     return f"the {'design' if count == 1 else f'{count} designs'} nearest to the limits (none satisfies all)"
 
 
 def heading(dataset: Any, text: str, width: int = 76) -> str:
-    """Title of a figure, in lines of `width` letters."""
+    """Return the title of a figure, in lines of `width` letters."""
     whole = f"{dataset.attrs['title']}: {text}" if dataset.attrs.get("title") else text
     return plain(textwrap.fill(whole, width, break_long_words=False))
 
 
 def spread(count: int, most: int) -> Sequence[int] | np.ndarray:
-    """At most `most` of `count` places, spread evenly.
+    """Return at most `most` of `count` positions, spread evenly.
 
-    Places of the golden rotation: even steps would fall in with the period of a Sobol sequence and see one corner of the box.
+    Positions follow a golden rotation. Even steps could coincide with the period of a Sobol sequence and sample only
+    one corner of the search space.
     """
     if count <= most:
         return np.arange(count)

@@ -1,4 +1,4 @@
-"""What the uncertainty of each input is worth: a tornado."""
+"""Tornado figure: the effect of each input's uncertainty on the optimum."""
 
 import math
 import textwrap
@@ -15,18 +15,18 @@ _LOW, _HIGH = "#1f77b4", "#d62728"
 _UNSTATED_ALPHA = 0.4
 
 _MEANING = 64
-"""Letters of what an input means, at most."""
+"""Maximum number of letters of an input's description."""
 
 
 def plot_tornado(answer: Sensitivity, path: str | Path, top: int = 15) -> None:
-    """Relative change of the optimum at the low and the high end of each input's range, the largest on top.
+    """Draw the relative change of the optimum at the low and the high end of each input's range, the largest on top.
 
-    Pale bars: no range is stated, 10 % to both sides (temperatures 5 K). Hatched: no hardware satisfies the budgets there with
-    these integers, so the bar is the elasticity's.
+    Pale bars: no range is stated; they show 10 % to both sides (temperatures 5 K). Hatched bars: with these integers,
+    no hardware satisfies the budgets at this end, so that the bar is computed from the elasticity.
 
-    **Arguments:** `answer` of `hwopt.sensitivity`; `path` of the image to write; `top`: how many inputs.
+    **Arguments:** `answer` of `hwopt.sensitivity`; `path` of the image to write; `top`: number of inputs.
 
-    **Raises:** `UserError` where nothing is known of the optimum, or the file cannot be written.
+    **Raises:** `UserError` where the optimum is not known, or the file cannot be written.
     """
     rows = [each for each in answer.parameters if not each.input.is_asked and math.isfinite(each.elasticity)]
     rows = sorted(rows, key=lambda each: -max(abs(change) for change, _ in _bars(each)))[:top]
@@ -59,7 +59,7 @@ def plot_tornado(answer: Sensitivity, path: str | Path, top: int = 15) -> None:
 
 
 def _bars(each: Parameter) -> list[tuple[float, bool]]:
-    """Effects at both ends, and whether a design holds there; else what the elasticity makes of it."""
+    """Return the effects at both ends, and whether a design is feasible there; otherwise the effect by elasticity."""
     value, ends = each.input.value, (each.range.low, each.range.high)
     return [
         (effect, True) if math.isfinite(effect) else (each.elasticity * (end - value) / value, False)
@@ -68,7 +68,7 @@ def _bars(each: Parameter) -> list[tuple[float, bool]]:
 
 
 def _label(each: Parameter) -> str:
-    """An input in words, what it means, and its range: two lines."""
+    """Return the label of an input in two lines: its words with its range, and its meaning."""
     low, high = (pretty(end, each.input.unit, 3) for end in (each.range.low, each.range.high))
     meaning = textwrap.shorten(each.input.quantity.meaning, _MEANING, placeholder=" ...")
     return plain("\n".join(filter(None, [f"{words_of(each.input)}, {low} to {high}", meaning])))
