@@ -262,11 +262,11 @@ class MachineQuestion:
         return frozenset(FREE if "all" in parts or self.design else parts)
 
     def problem(self) -> Problem:
-        """Return the optimization problem in whole units, with its relaxation over continuous hardware."""
+        """Return the optimization problem over whole units of hardware, with its relaxation over continuous hardware."""
         return replace(self._stated(continuous=False), relaxation=self._stated(continuous=True))
 
     def _stated(self, continuous: bool) -> Problem:
-        """Return the optimization problem, in whole units or over continuous hardware."""
+        """Return the optimization problem, over whole units of hardware or over continuous hardware."""
         raise NotImplementedError
 
     def _machine(self, continuous: bool, **peripherals: Any) -> Cluster:
@@ -297,7 +297,7 @@ class MachineQuestion:
     def _hardware(self, template: Design, continuous: bool) -> tuple[Variable, ...]:
         """Return the variables of chips, links and racks.
 
-        **Arguments:** `template`: its own values lie within all bounds; `continuous`: whether hardware is continuous.
+        **Arguments:** `template`: a design that all bounds include; `continuous`: whether hardware is continuous.
         """
         own = partial(_with_own, template)
         storage = (own("storage_bytes_per_s_per_chip"),) if "storage" in self._freed and not self.design else ()

@@ -118,8 +118,8 @@ class ServingQuestion(MachineQuestion):
 
     @property
     def _kinds(self) -> "dict[str, ServingQuestion]":
-        """Return the question for each group of chips, by the prefix of its variables; only this question for a single
-        type of chip.
+        """Return the question for each group of chips, by the prefix of its variables. A single type of chip has one
+        group, without prefix.
 
         **Raises:** `UserError` for settings that do not support two types of chips.
         """
@@ -140,7 +140,10 @@ class ServingQuestion(MachineQuestion):
         return {"": replace(self, chip=self.decode_chip, decode_chip=""), "prefill_": replace(self, decode_chip="")}
 
     def problem(self) -> Problem:
-        """Return the problem in whole units, for a single type of chip with its relaxation over continuous hardware."""
+        """Return the optimization problem over whole units of hardware.
+
+        A problem with a single type of chip has a relaxation over continuous hardware.
+        """
         return super().problem() if len(self._kinds) == 1 else self._stated(continuous=False)
 
     @property

@@ -86,8 +86,10 @@ class TrainAndServe(MachineQuestion):
     meanings: ClassVar[Mapping[str, str]] = meanings(_CHOICES, _BUDGETS)
 
     def problem(self) -> Problem:
-        """Return the problem over continuous hardware only: two plans in whole units at once would take too long to
-        search.
+        """Return the problem over continuous hardware only, since two plans and whole units together would take too long
+        to search.
+
+        **Raises:** `UserError` for any components to redesign (`free`): continuous hardware leaves all of them free.
         """
         if self.free != "none":
             raise UserError(

@@ -26,8 +26,10 @@ BATCH_ROOM = 0.05
 critical batch is not known more precisely)."""
 
 BEST, NONE = "best", "none"
-"""Settings of recomputation and offloading: chosen by the search, or disabled. The default is `best` in whole units. It is
-`none` over continuous hardware, whose memory can be chosen large enough."""
+"""Settings of recomputation and offloading: chosen by the search, or disabled.
+
+The default over whole units of hardware is `best`. Over continuous hardware it is `none`, because memory can be chosen
+large enough."""
 
 OFFLOADS = ("optimizer", "activations", "weights")
 
@@ -138,8 +140,8 @@ class TrainingQuestion(MachineQuestion):
     def _workload_variables(self, model: Transformer, batch: float) -> tuple[Variable, ...]:
         """Return the variables of batch, tokens and model shape.
 
-        Without a loss, only the batch is variable, within 5 % of the specified one. With a loss, tokens and the size of
-        the batch are free, and possibly the model's shape.
+        If the loss does not matter, only the batch is variable, within `BATCH_ROOM` of the specified one. Otherwise
+        tokens and a wide range of batch sizes are free, and possibly the model's shape.
         """
         if not self._learns:
             low, high = (1 - BATCH_ROOM) * batch, (1 + BATCH_ROOM) * batch
@@ -150,7 +152,8 @@ class TrainingQuestion(MachineQuestion):
     def _run(self) -> TrainingRun:
         """Return the training run, with the workload's defaults for unset fields.
 
-        **Raises:** `UserError` where loss counts and the model predicts no text.
+        **Raises:** `UserError` where the loss matters and the model does not predict text, or where the shape of a
+        model that is not a transformer is free.
         """
         self._check_ramp()
         stated: dict[str, Any] = self._fields(

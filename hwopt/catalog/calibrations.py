@@ -59,8 +59,11 @@ class Calibration:
     def totals(self, family: str, stack: str, without: str = "") -> dict[str, float]:
         """Return the total shift of each constant on a machine, summed over all scopes.
 
-        **Arguments:** `family` of the chip (its architecture); `stack` by its name in the catalog; `without`: a source
-        of measured runs that the fit must not have seen, where the file contains such shifts.
+        **Arguments:**
+
+        - `family`: of the chip (its architecture).
+        - `stack`: name in the catalog.
+        - `without`: a source of measured runs that the fit must not have seen, where the file contains such shifts.
         """
         shifts = self.left_out.get(without, self.shifts)
         total = self.scopes.membership(family_of(family), stack, software_family(stack)) @ shifts

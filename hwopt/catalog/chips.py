@@ -142,7 +142,8 @@ def stack(name: str | Path, architecture: str = "default") -> Stack:
     """Return a software stack on a chip family.
 
     **Arguments:** `name` of the stack, or a path; `architecture` in the words of chip entries (`hopper`, `cdna3`,
-    `tpu`, ...): it selects the efficiency of attention kernels, `default` where the stack states none for it.
+    `tpu`, ...). The architecture selects the efficiency of attention kernels, `default` where the stack states none for
+    it.
 
     **Raises:** `UserError` for an unknown name or a bad file.
     """

@@ -72,8 +72,12 @@ class Config:
     ) -> float:
         """Return an integer.
 
-        **Arguments:** `keys`: its spellings; `least` and `most`: its bounds; `null`: the meaning of a null value, where
-        it has one; `layers`: accept a list that repeats the same number for each of so many layers.
+        **Arguments:**
+
+        - `keys`: its spellings.
+        - `least`, `most`: its bounds.
+        - `null`: the meaning of a null value, if there is one.
+        - `layers`: also accept a list of this length that repeats one number.
         """
         keys = tuple(keys)
         key, value = self.look_up(keys)

@@ -203,8 +203,8 @@ def shape_of_config(config: Mapping[str, Any], where: str) -> dict[str, float]:
 
     **Arguments:** `config`: the text part that `read_config` returns; `where`: the file's name for messages.
 
-    **Raises:** `UserError` for a missing, misspelled or contradictory key, an implausible value, layers that the model
-    has no term for, or an unknown key that may change the shape.
+    **Raises:** `UserError` for a missing, misspelled or contradictory key, and an implausible value. It is also raised
+    for layers that the model has no term for, and an unknown key that may change the shape.
     """
     family = _family_of(config, where)
     read = Config(config, family, where)

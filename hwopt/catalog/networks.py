@@ -133,7 +133,8 @@ def _crossings(link: Record) -> float:
 def _sharing(links: float, size: float) -> float:
     """Return the exponent q of `(n / m)^q`: the share of a chip's links that n of m chips of a direct network can use.
 
-    Two neighbors share one of a chip's l links; all m chips use all of them: `q = ln l / ln(m / 2)`. 0 behind switches.
+    Two neighbors share one of a chip's l links; all m chips share all l links: `q = ln l / ln(m / 2)`. 0 behind
+    switches.
     """
     within = min(links, max(size - 1.0, 1.0))
     return math.log(within) / math.log(size / 2.0) if size > 2.0 else 0.0

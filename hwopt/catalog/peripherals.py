@@ -18,7 +18,7 @@ PRODUCTION, BENCHMARK = "production", "benchmark"
 
 
 def memory_pool(name: str | Path) -> MemoryPool:
-    """Return a second tier of memory, as each chip's share of it.
+    """Return a second tier of memory, with the share of one chip.
 
     **Arguments:** `name` of a pool (`host-pcie5`, `cxl-ddr5`, `none`), or the path of a `.toml` of the same form.
 

@@ -215,8 +215,8 @@ def _rest(chips: int, model_parallel: int) -> int:
 def check_heads(model: Transformer, tp: int) -> None:
     """Refuse a tensor parallel degree that does not fit the model.
 
-    It must divide the heads and the matrix tiles of the MLP. It must divide the key-value heads, or be a multiple of
-    them.
+    It must divide the heads and the matrix tiles of the MLP. It must also divide the key-value heads, or be a multiple
+    of their number.
     """
     heads, groups = round(float(model.heads)), round(float(model.kv_heads))
     near = sorted(tensor_degrees(model), key=lambda d: abs(math.log(d / tp)))[:2]

@@ -99,9 +99,12 @@ def parse(
     - `where`: the file's name for messages.
     - `own`: whether it is a user's own file, in which numbers may lack provenance and source, as in `"288 GB"`.
 
-    **Raises:** `UserError` with all errors, a line each, with file and key. Errors are an unknown or missing key, a
-    number without unit, provenance or source, an unknown unit or source, and a value that is negative, infinite or not
-    a number.
+    **Raises:** `UserError` with all errors, a line each, with file and key:
+
+    - an unknown or missing key;
+    - a number without unit, provenance or source;
+    - an unknown unit or source;
+    - a value that is negative, infinite or not a number.
     """
     entry = ENTRIES[kind]
     if table.keys() - _keys(kind):

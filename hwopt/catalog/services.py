@@ -29,8 +29,10 @@ MODES = {"serve": (1.0, 1.0), "prefill": (1.0, 0.0), "decode": (0.0, 1.0)}
 """Mode -> (1 if the machine does prefill, 1 if it does decode)."""
 
 INPUT_TOKENS, OUTPUT_TOKENS = 2048.0, 512.0
-"""Tokens of the usual request (assumption). Published means are 1,155 and 211 in the conversations and 2,048 and 28 in the
-code of Azure's traces of 2023 (arXiv 2311.18677), and about 4,900 input tokens at DeepSeek in 2025."""
+"""Tokens of the usual request (assumption).
+
+Published means are 1,155 and 211 in the conversations and 2,048 and 28 in the code of Azure's traces of 2023 (arXiv
+2311.18677). At DeepSeek in 2025, about 4,900 tokens precede an answer."""
 
 LOAD = 0.7
 """Utilization of disaggregated prefill chips (assumption, 0.5 to 0.9): the queue grows without bound at 1."""
@@ -107,16 +109,17 @@ def service(
     - `name`: as in `transformer`.
     - `mode`: serve (both phases), prefill or decode.
     - `input_tokens`, `output_tokens`: of the mean request.
-    - `precision`, `weights`, `kv`: formats of the layers' GEMMs, of stored weights (by default the GEMMs') and of keys
-      and values (8 bit where GEMMs are narrower than 16, else the GEMMs').
+    - `precision`: format of the layers' GEMMs.
+    - `weights`: format of stored weights; by default the GEMMs'.
+    - `kv`: format of keys and values; by default 8 bit where GEMMs are narrower than 16 bit, else the GEMMs'.
     - `cached_fraction`: share of prompt tokens whose keys and values are cached.
     - `requests_per_s`: arrival rate; 0: as many as the machine can answer.
     - `load`: utilization of disaggregated prefill chips.
-    - `drafted_tokens`, `acceptance`, `draft_fraction`: draft tokens per step, their acceptance probability, and the
-      time of a draft pass over the model's.
+    - `drafted_tokens`, `acceptance`: draft tokens per step, and their acceptance probability.
+    - `draft_fraction`: time of a draft pass over that of the model's pass.
     - `routing_imbalance`: load of the busiest expert rank over the mean.
-    - `arrival_scv`, `input_scv`, `output_scv`: squared coefficients of variation of inter-arrival times and of tokens
-      per prompt and answer.
+    - `arrival_scv`: squared coefficient of variation of inter-arrival times.
+    - `input_scv`, `output_scv`: squared coefficients of variation of tokens per prompt and per answer.
     - `routing`: policy of requests to replicas (`ROUTINGS`).
     - `peak_over_mean`: requests of the busiest hour over the day's mean.
     - `capacity_in_use`: maximum mean arrival rate, as a share of capacity.
@@ -298,8 +301,8 @@ def _layout(
 ) -> dict[str, ServingLayout]:
     """Return the serving layout under the key `layout`; an empty dictionary for a plan without special layout.
 
-    **Raises:** `UserError` for two half-batches without expert parallelism or of a single sequence, and for a cache
-    split that does not divide the ranks with the same keys and values.
+    **Raises:** `UserError` for two half-batches without expert parallelism or of a single sequence. It is also raised
+    for a cache split that does not divide the number of ranks with the same keys and values.
     """
     two, split = flag("two_batches", two_batches, default=False), degrees.get("cache_split", 1)
     if two and ep == 1:

@@ -1,16 +1,15 @@
-"""Calibrated constants: a few physical constants of chips and software, and shifts of them that stay within physical
-limits.
+"""Calibrated constants: a few physical constants of chips and software, with shifts that stay within physical limits.
 
-A constant's shift is a sum over scopes: one for all machines, and one each for the chip's family, the family of
-software, the stack, and the source of the runs. It acts in a transformed coordinate in which every number is valid.
-Hence no fit can make an efficiency exceed 1 or a pass faster than the fused minimum.
+A constant's shift is a sum over scopes. One applies to all machines. The others apply to the chip's family, the family
+of software, the stack, and the source of the runs. The shift acts in a transformed coordinate in which every number is
+valid. Hence no fit can make an efficiency exceed 1 or a pass faster than the fused minimum.
 
 The global step-time factor (`level`) is separate from the composition of a step. It has shifts of every scope,
 including one per source of runs. These absorb the reasons for which a source is slow as a whole, and show how far
 sources differ. The other constants learn the composition, which sources have in common.
 
-Links are calibrated on collectives and fixed, except for one shared constant: the efficiency of scale-out links when
-thousands of chips use them at once, which measured collectives do not show.
+Links are calibrated on collectives and then fixed. One shared constant is an exception: the efficiency of scale-out
+links when thousands of chips use them at once. Measured collectives do not show it.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ Case = Mapping[str, Threshold]
 
 @dataclass(frozen=True)
 class ExportRule:
-    """An export control rule as of one date.
+    """An export control rule, in the version of one date.
 
     **Arguments:** `name`; `paragraphs`: name -> thresholds by metric. A paragraph applies to chips that reach all of
     its thresholds.

@@ -8,7 +8,7 @@ from hwopt.quantity import quantity, ratio, switch
 from hwopt.types import Scalar
 
 NO_POOL_BYTES = 1.0
-"""Capacity that stands for no memory pool: the smallest allowed positive number."""
+"""Capacity that encodes a missing memory pool: the smallest allowed positive number."""
 
 
 class MemoryPool(eqx.Module):

@@ -74,8 +74,8 @@ def experts_block(count: float, hidden: float, ffn: float, experts: float, chose
 def mamba_block(count: float, hidden: float, inner: float, state: float, rank: float, window: float) -> list[Operator]:
     """Return a Mamba block.
 
-    It consists of a norm, the input product (values and gate), a causal convolution, the products that compute B, C and
-    the time step, the selective scan, the gate, the output product, and the residual sum.
+    Its operators are a norm, the input product (values and gate), a causal convolution, and the products for B, C and
+    the time step. The selective scan, the gate, the output product and the residual sum follow.
 
     **Source:** Gu and Dao, arXiv 2312.00752, figure 3.
     """
@@ -98,8 +98,8 @@ def mamba2_block(
 ) -> list[Operator]:
     """Return a Mamba-2 block.
 
-    It consists of a norm, one input product for gate, values, B, C and time steps, a causal convolution, the scan in
-    chunks, the gated norm, the output product, and the residual sum.
+    Its operators are a norm, one input product for gate, values, B, C and time steps, and a causal convolution. The
+    scan in chunks, the gated norm, the output product and the residual sum follow.
 
     **Source:** Dao and Gu, arXiv 2405.21060, figure 6; state-spaces/mamba, modules/mamba2.py.
     """

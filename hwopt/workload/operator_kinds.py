@@ -183,11 +183,11 @@ class Attention(Operator):
 
 @dataclass(frozen=True, kw_only=True)
 class Scan(Operator):
-    """A state-space layer's scan over the tokens: `channels`, each with a `state`.
+    """A state-space layer's scan over the tokens: `channels`, each with `state` elements of state.
 
     Without heads it is a selective scan (Mamba): `SCAN_FLOPS` per channel and state element, outside matrix units. With
-    heads it runs in chunks of Q tokens (Mamba-2): `2 Q (g N + H P) + 4 H N P` FLOPs per token in products, with H heads
-    of width P in g groups, and states of size N between chunks.
+    heads it runs in chunks of Q tokens (Mamba-2), with H heads of width P in g groups and N state elements. Its
+    products take `2 Q (g N + H P) + 4 H N P` FLOPs per token; states are passed between chunks.
 
     **Source:** Gu and Dao, arXiv 2312.00752; Dao and Gu, arXiv 2405.21060, section 6.
     """

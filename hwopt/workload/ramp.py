@@ -14,7 +14,8 @@ LARGEST_BATCH = 10**6
 
 
 class BatchRamp(eqx.Module):
-    """The stages of a run before its last one. The last stage has the run's own batch, and the remaining tokens.
+    """A batch-size ramp: the stages of a run before its last one. The last stage has the run's own batch, and the
+    remaining tokens.
 
     Batches are relative to the last one, and tokens are shares of the run's, so that batch and tokens may be variables.
     """

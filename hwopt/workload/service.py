@@ -14,7 +14,7 @@ _NEAR_CERTAIN = 1e-4
 class Service(eqx.Module):
     """A model to serve, the mean request, and the number formats.
 
-    A machine may do both phases (`prefills` and `decodes` 1) or one of them.
+    A machine may do both phases, or prefill (`prefills` 1) or decode (`decodes` 1) alone.
     """
 
     model: Transformer

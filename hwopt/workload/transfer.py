@@ -7,8 +7,9 @@ from hwopt.types import Scalar
 
 
 class Transfer(eqx.Module):
-    """Data that pre-training replaces, `D_T = k D_F^alpha N^beta`, in characters: D_F characters of new data, N
-    parameters.
+    """Law of transfer: pre-training on other data replaces `D_T = k D_F^alpha N^beta` characters of new data.
+
+    D_F is the number of available characters of new data, N the number of parameters.
     """
 
     transfer_coefficient: Scalar = ratio("k, of characters")

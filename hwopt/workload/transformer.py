@@ -66,7 +66,7 @@ class Transformer(eqx.Module):
 
 
 MATRIX_TILE = 8
-"""Tile size in elements: 16-bit matrix dimensions must be a multiple of it (16 B) for full-speed tensor cores.
+"""Tile size in elements (16 B): tensor cores reach full speed only if 16-bit matrix dimensions are multiples of this size.
 
 **Source:** NVIDIA, Matrix Multiplication Background, User's Guide, requirements for tensor cores (recalled).
 """

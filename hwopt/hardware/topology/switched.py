@@ -171,8 +171,9 @@ class FatTree(Switched):
         return 2.0 * self.levels(endpoints) - 1.0
 
     def mean_hops(self, endpoints: Scalar) -> Scalar:
-        """Return `sum_l (2l - 1) (S_l - S_(l-1)) / (n - 1)`, with S_l the endpoints that meet at level l or below, in one
-        rail.
+        """Return the mean number of switches between two endpoints of one rail.
+
+        `sum_l (2l - 1) (S_l - S_(l-1)) / (n - 1)`, with S_l the number of endpoints that meet at level l or below.
         """
         rail, levels = endpoints / self.rails, self.levels(endpoints)
         half = self.radix * self.planes / 2.0
@@ -260,7 +261,9 @@ class Dragonfly(Switched):
         return jnp.where(endpoints > self.group, between, self.switches(endpoints) ** 2 / 4.0)
 
     def worst_hops(self, endpoints: Scalar) -> Scalar:
-        """Return 1 within a router, 2 within a group, 4 beyond; it jumps where each is full."""
+        """Return the switches between the two most distant endpoints: 1 within a router, 2 within a group, 4 beyond; it
+        jumps where each is full.
+        """
         beyond = jnp.where(endpoints > self.group, 4.0, 2.0)
         return jnp.where(endpoints > self.hosts, beyond, 1.0)
 

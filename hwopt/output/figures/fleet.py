@@ -12,7 +12,7 @@ from hwopt.output.figures.style import figure, plain, save
 def plot_fleet(study: FleetStudy, path: str | Path, title: str) -> None:
     """Draw the shares of each group; below, its step, split into its own time and its wait.
 
-    Fleets that do not fit are drawn as far as they are known.
+    Fleets that do not fit are drawn with the values that are known.
 
     **Arguments:** `study` of the fleet; `path` of the image to write; `title` in words.
 

@@ -25,7 +25,7 @@ from hwopt.output.figures.sweep_contents import (
 )
 
 CLOUD = 20_000
-"""Maximum number of rows drawn behind a front."""
+"""Maximum number of rows that are drawn behind a front."""
 
 _METRICS = 4
 _REACH = 4.0  # factor beyond the front's ends up to which rows are shown
@@ -40,8 +40,12 @@ _FAR = 10.0  # factor beyond a budget up to which the front is shown
 class _Designs:
     """Designs to draw.
 
-    **Arguments:** `values`: SI values by metric; `feasible`: whether all constraints are met; `bottleneck`: name of the
-    largest part of the step; `case`: the choice in a sweep over several ("": a single case).
+    **Arguments:**
+
+    - `values`: SI values by metric.
+    - `feasible`: whether all constraints are met.
+    - `bottleneck`: name of the largest part of the step.
+    - `case`: the choice, in a sweep over several ("": a single case).
     """
 
     values: dict[str, np.ndarray]
@@ -139,7 +143,7 @@ def _cases(dataset: Any, name: str, count: int) -> np.ndarray:
 
 
 def _cloud(dataset: Any, names: list[str]) -> _Designs | None:
-    """Return an even sample of the possible rows; None where the dataset contains no rows."""
+    """Return an even sample of the possible rows; None where the dataset contains none."""
     if not all(name in dataset and dataset[name].size for name in (*names, "possible", "feasible")):
         return None
     possible = np.flatnonzero(dataset["possible"].values)
@@ -249,7 +253,7 @@ def _line(axes: Any, limit: BudgetLimit, at: int, shown: AxisQuantity, size: flo
 
 
 def _counted(seen: np.ndarray) -> str:
-    """Describe the number of designs on the front, and how many of these are outside the axes."""
+    """Describe the number of designs on the front, and how many are outside the axes."""
     words = f"{seen.size:,} design{'s' if seen.size > 1 else ''}"
     return words if seen.all() else f"{words}, {np.sum(~seen):,} beyond the axes"
 
