@@ -170,7 +170,9 @@ def refused_types() -> tuple[str, ...]:
 
 @cache
 def composites() -> Mapping[str, str]:
-    """Return the multi-part `model_type`s of which only the text part is read -> the default `model_type` of that part."""
+    """Return each multi-part `model_type` of which only the text part is read -> the text part's `model_type` where it
+    states none.
+    """
     return _table("composites")
 
 

@@ -199,7 +199,7 @@ def _bert(read: Config) -> Built:
     layers, hidden = _shape(read)
     vocab, positions = read.number(["vocab_size"]), read.number(["max_position_embeddings"])
     kinds = read.number(["type_vocab_size"])
-    tables = Lookup(entries=positions + kinds, width=hidden, pooled=3.0)  # of words: the head's weights
+    tables = Lookup(entries=positions + kinds, width=hidden, pooled=3.0)  # the word table shares the head's weights
     norm = Elementwise(channels=hidden, kept=1.0, weights=2.0)
     pooler = Gemm(rows=1.0, inputs=hidden, outputs=hidden)
     masked = MASKED * positions

@@ -10,7 +10,7 @@ from hwopt.catalog.load import read_text, read_toml
 from hwopt.errors import UserError
 from hwopt.units import read_number
 
-HOURS = 24  # per day
+HOURS = 24
 
 EXAMPLE = "24 rows of hour,requests in a .csv, or requests = [24 numbers] in a .toml"
 

@@ -115,7 +115,7 @@ def fabric_tiers(name: str | Path, chips: float) -> FabricTiers:
     wired = replace(bill, nic_w=leaf(0.0))
 
     def split(total: Callable[[Topology, Scalar, Parts], Scalar], bought: Parts) -> tuple[float, float]:
-        """Return an endpoint's share of a total within the inner tier, and of the rest."""
+        """Return the amount per endpoint in the inner tier, and in the outer one."""
         near, far = float(total(shape, inner, bought) / inner), float(total(shape, whole, bought) / whole)
         return near, max(far - near, 0.0) if count > pod else 0.0
 

@@ -28,7 +28,9 @@ def facility(site: str | Path, chip: str | Path) -> Facility:
 
 
 def default_cooling(chip: str | Path, site: str | Path) -> str:
-    """Return the name of the cooling that a chip's servers are built for, or else of the site's cooling."""
+    """Return the name of the cooling that a chip's servers are built for, else of the site's cooling; air if neither
+    states one.
+    """
     return str(record("chips", chip).text.get("cooling") or record("sites", site).text.get("cooling") or "air")
 
 

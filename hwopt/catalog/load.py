@@ -99,8 +99,9 @@ def _read(kind: str, path: Path, *, own: bool) -> Record:
 
 
 def _on_its_base(kind: str, path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
-    """Return a user's file merged over the entry that it names as `base`, which supplies everything that the file leaves
-    out.
+    """Return a user's file, merged over the entry that it names as `base`, if any.
+
+    The base supplies everything that the file leaves out, except the title.
     """
     if config := config_file(kind, path):
         return config_table(config)

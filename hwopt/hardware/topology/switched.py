@@ -89,9 +89,9 @@ class FatTree(Switched):
     (`n/k`, `n` and `n/2` at L = 1).
 
     P planes split each link into P links of a P-th of the rate. They are P trees over all endpoints with `k P` ports
-    per switch. In all maximum sizes the radix becomes `k P`; the number of switches does not change. R rails are R
+    per switch. Maximum sizes grow as if the radix were `k P`; the number of switches does not change. R rails are R
     trees, each over `n/R` endpoints, so maximum sizes grow by R. Traffic between rails changes rails inside a server.
-    The bisection cuts each server's endpoints into halves, not one rail from another.
+    The bisection separates the servers into halves, not the rails.
 
     **Source:** Leiserson, Fat-Trees, IEEE Trans. Computers 1985; Al-Fares, Loukissas, Vahdat, SIGCOMM 2008 (k-ary);
     planes: DeepSeek-AI, Insights into DeepSeek-V3, ISCA 2025; rails: NVIDIA, DGX SuperPOD reference architecture

@@ -59,9 +59,10 @@ class Topology(eqx.Module):
     @property
     def crossings(self) -> Scalar:
         """Return the factor c of the all-to-all slowdown `max(1, c n^(1/D))` on a torus; 0 behind switches or between
-        direct neighbors.
+        neighbors.
 
-        The slowdown is the number of links that a byte crosses, relative to a network in which all chips are neighbors.
+        The slowdown is the number of links that a byte crosses, relative to a network in which all chips are direct
+        neighbors.
         """
         return jnp.zeros_like(self.largest)
 

@@ -15,7 +15,7 @@ from hwopt.output.text.scaling import CAUSES, headline, rule
 from hwopt.units import fitting
 
 _LOST = {FAILURES: "#C1121F", WASTED: "#E6A5AB", RECOMPUTED: "#8577C4"}
-"""Colors of chip time outside the parts of a step."""
+"""Colors of chip time outside the parts of a step: failures, wasted tokens and recomputation."""
 
 _DRAWN = 7
 """Maximum number of parts of chip time with a separate color; all others are combined."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class NothingToDraw(UserError):
-    """The data of a figure is missing or empty. **Arguments:** `why`."""
+    """Error for a figure whose data is missing or empty. **Arguments:** `why`."""
 
     def __init__(self, why: str):
         super().__init__(f"nothing to draw: {why}")
