@@ -1,1 +1,1 @@
-"""Work, weights and time of one layer, shared by training and serving."""
+"""FLOPs, memory traffic, weights and time of one transformer layer, shared by training and serving."""

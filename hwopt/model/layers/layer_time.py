@@ -1,4 +1,4 @@
-"""Time of one layer of one micro-batch on one chip: kernels, and the communication beside them."""
+"""Time of one layer for one micro-batch on one chip: kernels and the communication that overlaps with them."""
 
 from __future__ import annotations
 
@@ -27,21 +27,26 @@ from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import Transformer
 
 MISALIGNED = 5.0
-"""Time of products of stored scores whose inner side is no multiple of 16 B over that of aligned ones: loads of single elements.
+"""Slowdown of unfused attention products whose inner dimension is not a multiple of 16 B, relative to aligned products.
 
-**Source:** estimate, 2 to 8; NVIDIA, Matrix Multiplication Background (recalled), says that kernels lose most of their speed; a
-fused kernel pads a head instead.
+Such kernels load single elements. A fused kernel pads the head dimension instead.
+
+**Source:** estimate, 2 to 8; NVIDIA, Matrix Multiplication Background (recalled), says that such kernels lose most of their
+speed.
 """
 
 
 _COLLECTIVES = 4.0
-"""Of a layer in one direction among tensor-parallel ranks: an all-gather and a reduce-scatter around attention and the MLP each."""
+"""Number of tensor-parallel collectives of a layer in one direction.
+
+Attention and the MLP each have one all-gather and one reduce-scatter.
+"""
 
 
 class ExposedTime(NamedTuple):
-    """Seconds by cause. Communication counts what is left outside compute; the rest of it is in `hidden_s`.
+    """Seconds by cause. Communication fields count only its exposed part; the overlapped part is in `hidden_s`.
 
-    The last four are no part of the total: what runs under the others, and what power follows from.
+    The last four fields are not part of the total: overlapped communication, and the times from which power is computed.
     """
 
     compute_s: Array
@@ -52,9 +57,9 @@ class ExposedTime(NamedTuple):
     ep_comm_s: Array
     dp_comm_s: Array
     hidden_s: Array
-    hbm_s: Array  # in which HBM is busy
-    arithmetic_s: Array  # what `compute_s` would be at the clock asked for
-    core_s: Array  # the same, by the energy that it takes at the clock that is kept
+    hbm_s: Array  # time in which HBM is busy
+    arithmetic_s: Array  # `compute_s` at the requested clock
+    core_s: Array  # `arithmetic_s` times its energy at the sustained clock, relative to the requested clock
 
     @property
     def total_s(self) -> Array:
@@ -62,12 +67,12 @@ class ExposedTime(NamedTuple):
 
     @property
     def mean_pace(self) -> ClockModel:
-        """Of all arithmetic."""
+        """Average slowdown and relative energy of all arithmetic, compared with the requested clock."""
         return ClockModel(self.compute_s / self.arithmetic_s, self.core_s / self.arithmetic_s)
 
     @classmethod
     def of(cls, kernels: KernelTime, **others: Array) -> ExposedTime:
-        """Seconds of kernels, and others by name; none of what is not named."""
+        """Build the times from those of kernels. Other fields are passed by name and are zero by default."""
         compute, memory, launch, hbm, arithmetic, core = kernels
         own = {"compute_s": compute, "memory_bound_s": memory, "host_s": launch}
         own |= {"hbm_s": hbm, "arithmetic_s": arithmetic, "core_s": core}
@@ -81,18 +86,19 @@ class ExposedTime(NamedTuple):
 
 
 class Kernels(NamedTuple):
-    """Kernels of one layer in one direction, by the communication that runs beside them."""
+    """Kernels of one layer in one direction, grouped by the communication that overlaps with them."""
 
-    products: KernelTime  # GEMMs outside experts: beside tensor parallelism
-    attention: KernelTime  # beside context parallelism
-    experts: KernelTime  # beside expert parallelism
+    products: KernelTime  # GEMMs outside experts; overlap with tensor parallelism
+    attention: KernelTime  # overlaps with context parallelism
+    experts: KernelTime  # overlap with expert parallelism
     passes: KernelTime  # elementwise
 
     def settled(self, chip: Chip) -> Kernels:
-        """At the clocks that they keep: products with the passes between them, attention, experts.
+        """Return the kernels at their sustained clocks under the power limit of the `chip`.
 
-        So what communication hides under shortens with all that shortens it, and no kernel slows where another gets faster than the
-        step does.
+        Products (with the elementwise passes between them), attention and experts each get their own clock. This keeps the time
+        available for overlap monotone: it shortens with everything that shortens its kernels. No kernel slows down because
+        another one becomes faster.
         """
         return Kernels(
             products=settled(chip, self.products, beside=self.passes),
@@ -103,7 +109,15 @@ class Kernels(NamedTuple):
 
 
 def all_layers(count: Array, one: Callable[[Scalar], ExposedTime]) -> ExposedTime:
-    """Time of several layers. **Arguments:** `count` of dense and of MoE layers; time of `one`, by kind (1: MoE, 0: dense)."""
+    """Sum the time of several layers.
+
+    **Arguments:**
+
+    - `count`: numbers of dense and of MoE layers.
+    - `one`: function that returns the time of one layer for its type (1: MoE, 0: dense).
+
+    **Shapes:** `count` (2,).
+    """
     each = jax.vmap(one)(jnp.asarray(np.array([0.0, 1.0]), count.dtype)).scaled(count)
     return ExposedTime(*(jnp.sum(part) for part in each))
 
@@ -111,7 +125,11 @@ def all_layers(count: Array, one: Callable[[Scalar], ExposedTime]) -> ExposedTim
 def _attention(
     run: TrainingRun, chip: Chip, stack: Stack, plan: Plan, maximum: Maximum
 ) -> tuple[KernelTime, KernelTime]:
-    """Attention core of one layer forward and backward: fused (scores rebuilt: 2.5 x FLOPs) or with stored scores."""
+    """Return the kernel times of one layer's attention core, forward and backward.
+
+    A fused kernel recomputes the scores in the backward pass (2.5 x the forward FLOPs). An unfused one stores them in HBM (2
+    x).
+    """
     flops = work.attention_flops(run, plan, work.attention_span(run, work.executed_causal_fraction(run, stack)))
     stored = stack.attention_scores_stored
     elements = stored * work.attention_score_elements(run, plan)
@@ -139,10 +157,14 @@ def layer_kernels(
     attention: KernelTime,
     left_out: Array | float = 0.0,
 ) -> Kernels:
-    """Kernels of one layer, forward.
+    """Return the kernels of one layer, forward.
 
-    **Arguments:** `table`: times of the GEMM table; `attention` core; `left_out`: share of the layer's last product that
-    does not run.
+    **Arguments:**
+
+    - `moe`: layer type (1: MoE, 0: dense).
+    - `table`: times of the GEMM table.
+    - `attention`: time of the attention core.
+    - `left_out`: share of the layer's last product that is skipped.
     """
     stack = cluster.stack
     passes = stack.elementwise_passes * work.elementwise_bytes(flow, plan, moe)
@@ -168,16 +190,25 @@ def direction(
     ep_overlap: Array | None = None,
     layers: Array | None = None,
 ) -> ExposedTime:
-    """One direction of one layer, from its kernels and its communication (tensor, context, expert).
+    """Return the time of one direction of one layer from its kernels and its communication.
 
-    Each communication hides under what is there before it, so that no work hides two at once. The host enqueues the layer and
-    its `collectives` meanwhile. `ep_overlap`: share of the work that hides exchanges with experts, the stack's by default; `layers`
-    that the host enqueues as long as, one by default.
+    Tensor parallelism overlaps with products, context parallelism with attention. Expert exchanges overlap with the whole
+    layer, including the exposed communication so far. Weight gathering overlaps with the sum of these. The host enqueues the
+    layer and its collectives at the same time; the slower of device and host counts.
+
+    **Arguments:**
+
+    - `comm`: seconds of tensor, context and expert parallelism, before overlap.
+    - `gather_s`: seconds of weight gathering (and gradient scattering), before overlap.
+    - `moe`: layer type (1: MoE, 0: dense).
+    - `collectives`: number of collectives that the host launches.
+    - `ep_overlap`: share of the work that can overlap with expert exchanges; the stack's by default.
+    - `layers`: number of layers of host time to count; one by default.
     """
     stack = cluster.stack
 
     def beside(work_s: Array, comm_s: Array, overlap: Array) -> tuple[Array, Array]:
-        """Exposed and hidden seconds of a communication beside work."""
+        """Return the exposed and the overlapped seconds of a communication that runs concurrently with work."""
         exposed = overlapped(work_s, comm_s, overlap, stack.communication_slowdown, maximum) - work_s
         return exposed, hidden(work_s, comm_s, overlap, stack.communication_slowdown)
 
@@ -199,11 +230,11 @@ def direction(
 
 
 def _distinct_domains(cluster: Cluster, plan: Plan, w: Transformer) -> Scalar:
-    """Scale-up domains that a token's k experts lie in, over k: `n / (n + 0.6 (k - 1))` for a group of n domains, at most
-    `routed_groups / k` where routing is limited to so many (a kink).
+    """Return the number of scale-up domains that contain a token's k experts, divided by k.
 
-    A fit to `n (1 - (1 - 1/n)^k) / k`, the mean for experts chosen at random, within 10 % for n >= 4
-    and k <= 8, 30 % for n = 2.
+    It is `n / (n + 0.6 (k - 1))` for an expert-parallel group that spans n domains. Group-limited routing caps it at
+    `routed_groups / k` (a kink). The formula is a fit to `n (1 - (1 - 1/n)^k) / k`, the mean for experts chosen at random. It
+    is within 10 % for n >= 4 and k <= 8, and within 30 % for n = 2.
     """
     copies = w.experts_per_token
     domains = members_per_tier(cluster.network, plan.ep, plan.expert_tp)
@@ -215,9 +246,10 @@ def _distinct_domains(cluster: Cluster, plan: Plan, w: Transformer) -> Scalar:
 
 
 def dispatch_s(flow: work.Flow, cluster: Cluster, plan: Plan, moe: Scalar, share: Scalar | float = 1.0) -> Scalar:
-    """Dispatch of token copies to experts and their way back, before any overlap.
+    """Return the seconds of dispatch and combine (token copies to experts and back), before any overlap.
 
-    **Arguments:** `share` of the tokens that go by kernels which send one copy a domain, where the stack has them.
+    **Arguments:** `share`: fraction of tokens sent by kernels that deduplicate copies per domain, if the stack has such
+    kernels.
     """
     stack, w = cluster.stack, flow.model
     sent = work.routed_tokens(flow, plan) * w.hidden * flow.activation_bytes * work.imbalance(flow, plan)
@@ -228,7 +260,13 @@ def dispatch_s(flow: work.Flow, cluster: Cluster, plan: Plan, moe: Scalar, share
 
 
 def all_reduces_s(flow: work.Flow, cluster: Cluster, plan: Plan, copies: Scalar) -> Array:
-    """All-reduces of a layer's activations among tensor-parallel ranks, and of `copies` of each among those of an expert."""
+    """Return the seconds of two all-reduces of a layer's activations, before any overlap.
+
+    The first runs among the tensor-parallel ranks of the layer. The second runs among the tensor-parallel ranks of an expert,
+    on `copies` times as many activations.
+
+    **Shapes:** (2,).
+    """
     block = flow.tokens * flow.model.hidden * flow.activation_bytes
     sizes, groups = jnp.stack([block, block * copies]), jnp.stack([plan.tp, plan.expert_tp])
     return collectives.all_reduces_s(cluster.network, sizes, groups, jnp.ones_like(sizes), cluster.stack)
@@ -237,12 +275,17 @@ def all_reduces_s(flow: work.Flow, cluster: Cluster, plan: Plan, copies: Scalar)
 def _communication(
     run: TrainingRun, cluster: Cluster, plan: Plan, weights: Weights, moe: Scalar
 ) -> tuple[tuple[Array, Array, Array], Array, Array]:
-    """Communication of one layer, forward, before any overlap.
+    """Return the communication times of one layer, forward, before any overlap.
 
-    **Returns:** seconds of tensor parallelism (an all-gather and a reduce-scatter of `b s h / c` around attention and around
-    the MLP), context parallelism (a ring pass of keys and values) and expert parallelism (dispatch and combine); of gathering
-    weights under weight sharding (ZeRO-3, FSDP); of scattering gradients that are sharded too (ZeRO-2 on): each micro-batch's,
-    since a chip keeps its share alone, and once a step in a pipeline.
+    **Returns:** three entries, in seconds for one micro-batch:
+
+    - tensor parallelism (an all-gather and a reduce-scatter of `b s h / c` around attention and around the MLP), context
+      parallelism (a ring pass of keys and values) and expert parallelism (dispatch and combine);
+    - gathering of sharded weights (ZeRO-3, FSDP);
+    - scattering of sharded gradients (from ZeRO-2 on).
+
+    Gathering and scattering happen in every micro-batch, because a chip keeps only its own shard. In a pipeline they happen
+    once a step.
     """
     stack, w, flow = cluster.stack, run.model, work.flow(run, plan)
     around, expert_around = all_reduces_s(flow, cluster, plan, w.experts_per_token)
@@ -260,7 +303,7 @@ def _communication(
         jnp.stack([plan.tp, plan.tp, stride, plan.tp, stride]),
         stack,
     )
-    # A pipeline gathers its stage once a step, not once a micro-batch (`footprint` holds it whole).
+    # A pipeline gathers its stage once a step, not once a micro-batch (`footprint` counts the whole stage in memory).
     single = above_zero(2.0 - plan.pp)
     times = single + (1.0 - single) * (1.0 / micro_batches(run, plan))
     each = times * (1.0 / stack.gather_efficiency)
@@ -272,9 +315,12 @@ def _communication(
 def layer_time(
     run: TrainingRun, cluster: Cluster, plan: Plan, weights: Weights, table: KernelTime, moe: Scalar, maximum: Maximum
 ) -> ExposedTime:
-    """One layer of one kind, forward (repeated when recomputed) and backward, all causes.
+    """Return the time of one layer by cause: forward, backward, and the repeated forward pass under recomputation.
 
-    **Arguments:** `table`: times of the GEMM table, forward; `moe` picks the kind (1: MoE, 0: dense).
+    **Arguments:**
+
+    - `table`: times of the GEMM table, forward.
+    - `moe`: layer type (1: MoE, 0: dense).
 
     **Returns:** seconds of one micro-batch on the chips of one stage.
     """
@@ -285,7 +331,7 @@ def layer_time(
     kernels = layer_kernels(flow, cluster, plan, moe, table, attention).settled(cluster.chip)
     launched = _COLLECTIVES * several(plan.tp)
     forward = direction(cluster, kernels, comm, gather, moe, maximum, launched)
-    gradients = 1.0 + run.trainable_fraction  # with respect to inputs, and to the weights that train
+    gradients = 1.0 + run.trainable_fraction  # with respect to inputs, and to trainable weights
     backward_kernels = Kernels(
         products=kernels.products.scaled(gradients),
         attention=settled(cluster.chip, attention_backward),
@@ -293,7 +339,7 @@ def layer_time(
         passes=kernels.passes.scaled(2.0),
     )
     backward = direction(cluster, backward_kernels, (tp, 2.0 * cp, ep), gather + scatter, moe, maximum, launched)
-    # Weights gathered for the backward pass serve the repetition too.
+    # Recomputation reuses the weights gathered for the backward pass.
     needed = layer_kernels(flow, cluster, plan, moe, table, attention, stack.recompute_stops_early).settled(
         cluster.chip
     )

@@ -1,4 +1,4 @@
-"""Weights that one chip holds, after sharding over tensor, pipeline and expert parallel ranks."""
+"""Number of weights on one chip, after sharding over tensor-, pipeline- and expert-parallel ranks."""
 
 from functools import singledispatch
 from typing import NamedTuple
@@ -19,41 +19,47 @@ from hwopt.workload.transformer import (
 
 
 class Weights(NamedTuple):
-    """Numbers of weights on one chip before any sharding over data parallel ranks, and the ranks that share a sharded state.
+    """Numbers of weights on one chip before data-parallel sharding, and the numbers of ranks that share a sharded state.
 
-    Experts are counted apart: their replicas are other chips than those of the rest. Ranks are at least one.
+    Routed experts are counted separately, because they are replicated on different chips than the other weights. Ranks are at
+    least one.
     """
 
     dense_layer: Array  # a dense layer
     moe_layer: Array  # a MoE layer without its routed experts
     experts_layer: Array  # the routed experts of a MoE layer
-    stage: Array  # the fullest stage and its tables, without routed experts
+    stage: Array  # the fullest stage with its embedding tables, without routed experts
     stage_experts: Array  # routed experts of the fullest stage
-    last: Array  # as `stage`, of the last stage
-    last_experts: Array
-    ranks: Array  # `d c / groups`
+    last: Array  # like `stage`, but of the last stage
+    last_experts: Array  # routed experts of the last stage
+    ranks: Array  # ranks of a shard group: `d c / groups`
     expert_ranks: Array  # replicas of an expert, over groups
 
     def layer(self, moe: Scalar) -> Scalar:
-        """Weights of a layer of a kind (1: MoE, 0: dense) without its routed experts."""
+        """Return the weights of one layer without its routed experts. **Arguments:** `moe`: layer type (1: MoE, 0: dense)."""
         return (1.0 - moe) * self.dense_layer + moe * self.moe_layer
 
     def sharded(self, share: Scalar) -> Scalar:
-        """Weights of the fullest stage on a chip where `share` of them is sharded: all for 0, `1 / ranks` for 1."""
+        """Return the weights of the fullest stage that one chip stores, given the sharding switch `share`.
+
+        For `share` 0 (no sharding) it is all of them, for 1 (sharded) the part `1 / ranks`.
+        """
         ranks, expert_ranks = (1.0 + share * (each - 1.0) for each in (self.ranks, self.expert_ranks))
         return self.stage / ranks + self.stage_experts / expert_ranks
 
     @property
     def of_last_stage(self) -> "Weights":
-        """The same of the last stage, which may be shorter than the fullest."""
+        """The same weights, with the last stage in place of the fullest. The last stage may have fewer layers."""
         return self._replace(stage=self.last, stage_experts=self.last_experts)
 
 
 @singledispatch
 def chip_weights(shape: Transformer, plan: Plan) -> Weights:
-    """Weights on one chip: layers over t, experts over e and t_e, stages over p; norms and routers are replicated.
+    """Return the weights on one chip.
 
-    Dense layers come first, so the fullest stage has as many MoE layers as it has room for. Zero experts for a dense model.
+    Layers are sharded over t tensor-parallel ranks, routed experts over e expert-parallel and t_e tensor-parallel ranks, stages
+    over p pipeline ranks. Norms and routers are replicated. Dense layers come first, so the fullest stage has as many MoE
+    layers as possible. The expert counts are zero for a dense model.
     """
     attention = attention_parameters(shape) / plan.tp + 2.0 * shape.hidden
     expert = expert_parameters(shape)
@@ -73,15 +79,16 @@ def chip_weights(shape: Transformer, plan: Plan) -> Weights:
 
 
 def larger_layer(shape: Transformer, dense: Scalar, moe: Scalar) -> Scalar:
-    """The larger of what a dense and a MoE layer take, of the kinds that a model has."""
+    """Return the larger of a `dense` and a `moe` layer's requirement, counting only layer types present in the model."""
     dense = jnp.where(shape.dense_layers > 0, dense, 0.0)
     return hard_maximum(dense, jnp.where(shape.moe_layers > 0, moe, 0.0))
 
 
 def table_parameters(shape: Transformer, plan: Plan) -> Scalar:
-    """Embedding and head on the chip that holds more of them: one table a stage, both on a single stage.
+    """Return the embedding and output-head weights on the chip that stores more of them.
 
-    A tied head is a copy on the last of several stages.
+    A pipeline stores one table on its first and one on its last stage; a single stage stores both. With several stages, a tied
+    head is stored as a copy on the last one.
     """
     embedding, head = embedding_parameters(shape), shape.vocab * shape.hidden
     untied = 1.0 - shape.tied_embeddings
@@ -91,23 +98,28 @@ def table_parameters(shape: Transformer, plan: Plan) -> Scalar:
 
 
 def expert_copies(shape: Transformer, plan: Plan) -> Scalar:
-    """Experts that an expert parallel group holds, copies counted: E, or e ranks with as many slots each."""
+    """Return the number of experts stored in an expert-parallel group, copies included.
+
+    It is the model's E experts, or e ranks times the slots per rank where a layout with redundant experts is given.
+    """
     return shape.experts if plan.layout is None else plan.ep * plan.layout.expert_slots
 
 
 def expert_replicas(plan: Plan) -> Scalar:
-    """Chips that hold the same experts: `t c d / (e t_e)`."""
+    """Return the number of chips that store the same experts: `t c d / (e t_e)`."""
     return plan.tp * plan.cp * plan.dp / (plan.ep * plan.expert_tp)
 
 
 @singledispatch
 def splits(shape: Transformer, plan: Plan, copies: Scalar | float = 1.0) -> dict[str, tuple[Scalar, Scalar | float]]:
-    """What a plan splits and copies, by margin: the most that a model allows, and what the plan takes of it.
+    """Return the model's limit on each parallel split and the plan's value, by the name of the margin.
 
-    **Arguments:** `copies` that there must be of each expert.
+    **Arguments:** `copies`: minimum number of replicas of each expert.
+
+    **Returns:** for each margin, the largest value that the model allows and the value that the plan uses.
     """
     experts, ranks = jnp.where(shape.experts > 0, expert_copies(shape, plan), 1.0), plan.ep
-    if plan.layout is not None:  # slots hold all experts
+    if plan.layout is not None:  # the slots must have room for all experts
         ranks = hard_maximum(ranks, shape.experts)
     return {
         "stages": (shape.layers + 2.0, plan.pp * plan.virtual_stages),  # embedding and head may fill one each

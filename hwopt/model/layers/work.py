@@ -1,4 +1,4 @@
-"""Work of one micro-batch on one chip: a table of GEMMs, the attention core, and memory-bound passes."""
+"""FLOPs and HBM traffic of one micro-batch on one chip: a table of GEMMs, the attention core, and memory-bound passes."""
 
 from functools import singledispatch
 from typing import Any, NamedTuple
@@ -34,7 +34,10 @@ GEMMS = (
 
 
 def _among(*names: str) -> np.ndarray:
-    """1 for these GEMMs, 0 for the others: exact in float32, which does not turn float32 models into float64 ones."""
+    """Return an indicator over `GEMMS`: 1 for the named ones, 0 for the others.
+
+    The values are exact in float32. A float64 array would promote float32 models to float64.
+    """
     return np.array([name in names for name in GEMMS], np.float32)
 
 
@@ -42,63 +45,68 @@ IN_EVERY_LAYER = _among("latent_down", "query", "key_value", "attention_output")
 IN_DENSE_LAYER = _among("mlp_up", "mlp_down")
 IN_MOE_LAYER = _among("router", "shared_up", "shared_down")
 IN_EXPERTS = _among("expert_up", "expert_down")
-IN_LAST = _among("mlp_down", "expert_down", "shared_down")  # of a layer
+IN_LAST = _among("mlp_down", "expert_down", "shared_down")  # last product of a layer
 IN_HEAD = _among("head")
 
 PerGemm = Float[Array, "gemm"]
 
 
 class Gemms(NamedTuple):
-    """Shapes of the GEMMs of one micro-batch on one chip, forward; shape (gemm,) each."""
+    """Dimensions of the GEMMs of one micro-batch on one chip, forward.
+
+    **Shapes:** (gemm,) for every field.
+    """
 
     m: PerGemm  # rows: tokens
     n: PerGemm  # columns: outputs
     k: PerGemm  # inner dimension
-    n_launched: PerGemm  # columns of the kernel it runs in (query, key and value run as one)
-    count: PerGemm  # how many of them run grouped
+    n_launched: PerGemm  # columns of the launched kernel (query, key and value share one kernel)
+    count: PerGemm  # number of equal GEMMs in a grouped kernel
     low_precision: PerGemm  # 1: runs in the run's GEMM format, 0: stays wide, 16 bit or more
 
     @property
     def flops(self) -> PerGemm:
-        """2 m n k each."""
+        """FLOPs of each entry: `2 m n k count`."""
         return 2.0 * self.m * self.n * self.k * self.count
 
 
 class Flow(NamedTuple):
-    """What passes through the layers in one go, of a micro-batch in training, of a batch in serving."""
+    """Activations of one pass through the layers: a micro-batch in training, a batch in serving."""
 
     model: Transformer
-    tokens: Scalar  # that a tensor-parallel group passes
+    tokens: Scalar  # processed by a tensor-parallel group in the pass
     activation_bytes: Scalar
     routing_imbalance: Scalar
 
 
 def flow(run: TrainingRun, plan: Plan) -> Flow:
-    """A micro-batch of a training run."""
+    """Return the activations that one micro-batch of a training run sends through the layers."""
     return Flow(run.model, tokens_per_chip(run, plan), run.activation_bytes, run.routing_imbalance)
 
 
 def batch_tokens(run: TrainingRun) -> Scalar:
-    """Tokens of a step: `B s`."""
+    """Return the tokens of a step: `B s`, global batch size times sequence length."""
     return run.global_batch_sequences * run.sequence_length
 
 
 def tokens_per_chip(run: TrainingRun, plan: Plan) -> Scalar:
-    """Tokens of one micro-batch that pass a tensor-parallel group: `b s / c`."""
+    """Return the tokens of one micro-batch in a tensor-parallel group: `b s / c`, with c context-parallel ranks."""
     return plan.micro_batch * run.sequence_length / plan.cp
 
 
 def expert_rank_tokens(flow: Flow, plan: Plan) -> Scalar:
-    """Token copies that the busiest expert rank computes: `expert_tp tokens k_experts / t imbalance`."""
+    """Return the token copies that the busiest expert rank computes: `expert_tp tokens k_experts / t imbalance`."""
     return plan.expert_tp * routed_tokens(flow, plan) * imbalance(flow, plan)
 
 
 def imbalance(flow: Flow, plan: Plan) -> Scalar:
-    """Tokens of the busiest expert rank over the mean: I, and `1 + (I - 1) / (1 + s - E / e)` where each of e ranks has s slots.
+    """Return the load of the busiest expert rank: its tokens over the mean.
 
-    What makes a rank the busiest are its experts that are asked for most; a further copy a rank takes half of the worst one's
-    tokens elsewhere. An assumption, on the safe side: copied and placed greedily by a popularity that is known, one copy a rank
-    leaves next to nothing above the mean (`tests/unit/model/test_serving_layouts.py`); popularity that moves leaves more.
+    Without redundant experts it is the routing imbalance I. With s slots on each of e ranks and E experts it is
+    `1 + (I - 1) / (1 + s - E / e)`. A rank is the busiest because of its most popular experts; one extra copy per rank moves
+    half of the most popular expert's tokens elsewhere. This assumption is conservative. With known popularity and greedy
+    placement, one copy per rank leaves almost no imbalance (`tests/unit/model/test_serving_layouts.py`). Changing popularity
+    leaves more.
     """
     if plan.layout is None:
         return flow.routing_imbalance
@@ -107,19 +115,22 @@ def imbalance(flow: Flow, plan: Plan) -> Scalar:
 
 
 def routed_tokens(flow: Flow, plan: Plan) -> Scalar:
-    """Token copies one chip sends to experts: `tokens k_experts / t`."""
+    """Return the token copies that one chip sends to experts: `tokens k_experts / t`."""
     return flow.tokens / plan.tp * flow.model.experts_per_token
 
 
 def kv_heads_per_chip(shape: Transformer, plan: Plan) -> Scalar:
-    """Key-value heads on one chip: at least one, since more ranks than heads means copies. Kink where they are as many."""
+    """Return the key-value heads on one chip.
+
+    It is at least one: with more tensor-parallel ranks than heads, heads are replicated. There is a kink where both are equal.
+    """
     return hard_maximum(shape.kv_heads / plan.tp, jnp.ones_like(plan.tp))
 
 
 def gemms(flow: Flow, plan: Plan) -> Gemms:
-    """The GEMM table, in the order of `GEMMS`.
+    """Return the table of all GEMMs of a layer and the head, in the order of `GEMMS`.
 
-    **Returns:** shapes after sharding; a GEMM that the model lacks has n = 0.
+    **Returns:** dimensions after sharding; a GEMM that the model lacks has n = 0.
     """
     w, t = flow.model, plan.tp
     tokens = flow.tokens
@@ -157,11 +168,14 @@ def gemms(flow: Flow, plan: Plan) -> Gemms:
 
 
 def attention_span(run: TrainingRun, causal_fraction: Scalar) -> Scalar:
-    """Keys that a query meets on average.
+    """Return the average number of keys that a query attends to.
 
-    Full layers: `s x causal_fraction`; windowed ones: `w (1 - w / 2s)` when causal (the first w tokens meet fewer).
+    It is `s x causal_fraction` in layers with full attention. In layers with a sliding window of w tokens and causal masking it
+    is `w (1 - w / 2s)`, because the first w tokens attend to fewer keys. The result is the mean over both layer types.
 
-    **Arguments:** `causal_fraction` of the score matrix that is computed. **Returns:** tokens.
+    **Arguments:** `causal_fraction`: share of the score matrix that is computed.
+
+    **Returns:** tokens.
     """
     s = run.sequence_length
     window = s - above_zero(s - run.model.window_tokens)
@@ -170,41 +184,57 @@ def attention_span(run: TrainingRun, causal_fraction: Scalar) -> Scalar:
 
 
 def attention_flops(run: TrainingRun, plan: Plan, span: Scalar) -> Scalar:
-    """Attention core of one layer, forward, one micro-batch on one chip: `2 (b s / c) span (a / t) (d + d_v)`."""
+    """Return the FLOPs of one layer's attention core, forward, for one micro-batch on one chip.
+
+    `2 (b s / c) span (a / t) (d + d_v)`, with a heads of query/key dimension d and value dimension d_v.
+
+    **Arguments:** `span`: average number of keys per query, see `attention_span`.
+    """
     w = run.model
     return 2.0 * tokens_per_chip(run, plan) * span * w.heads / plan.tp * (w.qk_dim + w.v_dim)
 
 
 SCORE_BYTES_FORWARD = 13.0
-"""HBM bytes a stored 16-bit score costs forward: product written (2), softmax read and written (4), dropout read,
-written and its mask (5), values' product read (2). Counted from the unfused graph of arXiv 2205.05198, figure 3."""
+"""HBM bytes of unfused attention per 16-bit score, forward.
+
+Score product written (2); softmax read and written (4); dropout read, written and its mask written (5); value product read (2).
+
+**Source:** counted from the unfused graph of arXiv 2205.05198, figure 3.
+"""
 
 SCORE_BYTES_BACKWARD = 19.0
-"""The same backward: dropout (2 + 1 + 2), softmax (2 + 2 + 2), four products (8)."""
+"""HBM bytes of unfused attention per 16-bit score, backward: dropout (2 + 1 + 2), softmax (2 + 2 + 2), four products (8)."""
 
 
 def attention_score_elements(run: TrainingRun, plan: Plan) -> Scalar:
-    """Scores of one layer that unfused attention stores on one chip: `b (s / c) s a / t`."""
+    """Return the number of scores that unfused attention stores for one layer on one chip: `b (s / c) s a / t`."""
     return tokens_per_chip(run, plan) * run.sequence_length * run.model.heads / plan.tp
 
 
 def attention_stream_bytes(run: TrainingRun, plan: Plan) -> Scalar:
-    """HBM bytes of queries, keys, values and outputs of one layer's attention core, 16 bit."""
+    """Return the HBM bytes of queries, keys, values and outputs of one layer's attention core, 16 bit each."""
     w = run.model
     kv_heads = jnp.where(w.kv_rank > 0, w.heads / plan.tp, kv_heads_per_chip(w, plan))
     return 2.0 * tokens_per_chip(run, plan) * (w.heads / plan.tp + kv_heads) * (w.qk_dim + w.v_dim)
 
 
 def residual_share(plan: Plan) -> Scalar:
-    """Share of a tensor-parallel group's tokens whose norms and residuals a chip keeps: `1 / t` with sequence parallelism."""
+    """Return the share of a tensor-parallel group's tokens whose norms and residuals one chip computes and stores.
+
+    It is `1 / t` with sequence parallelism, else 1.
+    """
     return 1.0 / (1.0 + plan.sequence_parallel * (plan.tp - 1.0))
 
 
 def elementwise_bytes(flow: Flow, plan: Plan, moe: Scalar) -> Scalar:
-    """HBM bytes of one layer's norms, residuals, rotary embedding and activations, forward, each kernel fused once.
+    """Return the HBM bytes of one layer's norms, residual adds, rotary embedding and activation functions, forward.
 
-    Norms and residual adds: 20 h a token (two norms read and write 4 h each, two adds read 4 h and write 2 h), over t
-    with sequence parallelism. Activation: 2 bytes a matrix and channel read, 2 written. Rotary: 4 bytes a channel.
+    Each operation is one fused kernel. Bytes with 16-bit activations:
+
+    - norms and residual adds: 20 h a token (two norms read and write 4 h each, two adds read 4 h and write 2 h), over t with
+      sequence parallelism;
+    - activation function: 2 bytes read per matrix and channel, 2 written;
+    - rotary embedding: 4 bytes a channel.
     """
     w = flow.model
     tokens = flow.tokens
@@ -218,39 +248,45 @@ def elementwise_bytes(flow: Flow, plan: Plan, moe: Scalar) -> Scalar:
 
 
 def routing_bytes(flow: Flow, plan: Plan) -> Scalar:
-    """HBM bytes of permuting one MoE layer's tokens to experts and back, forward: `8 h` for each token copy."""
+    """Return the HBM bytes of permuting one MoE layer's tokens to experts and back, forward.
+
+    It is `8 h` for each token copy with 16-bit activations.
+    """
     return 4.0 * flow.activation_bytes * flow.model.hidden * expert_rank_tokens(flow, plan)
 
 
 def head_bytes(run: TrainingRun, plan: Plan) -> Scalar:
-    """HBM bytes of embedding look-up, softmax and loss, forward: 10 bytes a logit (fp32 copy) and 4 h a token."""
+    """Return the HBM bytes of embedding look-up, softmax and loss, forward: 10 bytes a logit (fp32 copy) and 4 h a token."""
     tokens = tokens_per_chip(run, plan)
     return tokens * (10.0 * run.model.vocab / plan.tp + 2.0 * run.activation_bytes * run.model.hidden)
 
 
 def gemm_bytes_per_element(run: TrainingRun | Service) -> Scalar:
-    """Bytes of a GEMM operand in the run's mix of formats."""
+    """Return the average bytes of a GEMM operand's element over the run's mix of number formats."""
     return jnp.sum(run.gemm_precision * np.array(PRECISION_BYTES, np.float32))
 
 
 def _step_attention_flops(run: TrainingRun, causal_fraction: Scalar) -> Scalar:
-    """Attention cores of all layers forward, a token: `2 span a (d + d_v) L`."""
+    """Return the attention FLOPs of all layers per token, forward: `2 span a (d + d_v) L`."""
     w = run.model
     return 2.0 * attention_span(run, causal_fraction) * w.heads * (w.qk_dim + w.v_dim) * w.layers
 
 
 def step_model_flops(run: TrainingRun) -> Scalar:
-    """FLOPs a step needs by mathematics: 6 a matrix weight and token, plus causal attention; no recomputation.
+    """Return the model FLOPs of a step: 6 per matrix weight and token, plus causal attention, without recomputation.
 
-    `tokens (2 (1 + 1 + trainable) P_matrix + 3 x 2 x span a (d + d_v) L)`. The embedding look-up does not multiply, a
-    tied head does. Attention counts the causal half (`causal_fraction`) once forward and twice backward.
+    For transformers: `tokens (2 (1 + 1 + trainable) P_matrix + 3 x 2 x span a (d + d_v) L)`. The embedding look-up does not
+    multiply, a tied head does. Attention counts only the causal part (`causal_fraction`), once forward and twice backward.
     """
     return model_flops(run.model, run)
 
 
 @singledispatch
 def model_flops(model: Any, run: TrainingRun) -> Scalar:
-    """FLOPs that a step of a kind of model needs."""
+    """Return the model FLOPs of a step, dispatched on the type of the model.
+
+    **Raises:** `TypeError` for a model type without a rule.
+    """
     raise TypeError(f"no FLOPs of a {type(model).__name__}")
 
 
@@ -261,19 +297,26 @@ def _(model: Transformer, run: TrainingRun) -> Scalar:
 
 
 def matrix_parameters(w: Transformer) -> Scalar:
-    """Active weights that multiply a token: all but tables and norms, plus the head."""
+    """Return the active weights that multiply a token: all except embedding tables and norms, plus the output head."""
     tables = (w.vocab + w.learned_positions) * w.hidden + (2.0 * w.layers + 1.0) * w.hidden
     return active_parameters(w) - head_parameters(w) - tables + w.vocab * w.hidden
 
 
 def recompute_flops(run: TrainingRun, plan: Plan, stack: Stack) -> Scalar:
-    """FLOPs a step repeats, over all chips: layers (but for the last product, if so), or attention cores, forward."""
+    """Return the FLOPs of recomputation in a step, summed over all chips.
+
+    For transformers they are a forward pass of the recomputed layers, or only of their attention cores. Where the stack stops
+    recomputation early, the layer's last product is excluded.
+    """
     return repeated_flops(run.model, run, plan, stack)
 
 
 @singledispatch
 def repeated_flops(model: Any, run: TrainingRun, plan: Plan, stack: Stack) -> Scalar:
-    """FLOPs that a step of a kind of model repeats."""
+    """Return the FLOPs of recomputation in a step, dispatched on the type of the model.
+
+    **Raises:** `TypeError` for a model type without a rule.
+    """
     raise TypeError(f"no FLOPs of a {type(model).__name__}")
 
 
@@ -288,5 +331,5 @@ def _(w: Transformer, run: TrainingRun, plan: Plan, stack: Stack) -> Scalar:
 
 
 def executed_causal_fraction(run: TrainingRun, stack: Stack) -> Scalar:
-    """Share of the score matrix that the stack computes: all of it without a fused kernel."""
+    """Return the share of the score matrix that the stack computes: the whole matrix without a fused kernel."""
     return run.causal_fraction + stack.attention_scores_stored * (1.0 - run.causal_fraction)

@@ -1,1 +1,1 @@
-"""Work, time and memory of a model that is stated as a table of operators."""
+"""FLOPs, time and memory of a model given as a table of operators."""

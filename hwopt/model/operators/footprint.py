@@ -1,4 +1,4 @@
-"""Memory of a table of operators."""
+"""Training memory of a model given as a table of operators."""
 
 import jax.numpy as jnp
 
@@ -14,10 +14,10 @@ from hwopt.workload.training import TrainingRun
 
 @stage_activations.register
 def _(model: Operators, run: TrainingRun, plan: Plan, stack: Stack, weights: Weights) -> tuple[Scalar, Scalar]:
-    """Activations of the stage that keeps most, and the working set, as of a transformer's stage.
+    """Return the activations of the pipeline stage that keeps most, and the working set, analogous to a transformer's stage.
 
-    Kept a row: what each operator keeps for its backward pass, stored scores of attention; or the inputs of blocks alone, under
-    full recomputation, and one block's activations while it is repeated.
+    Each row of an operator keeps its stored elements for the backward pass, and attention its scores. Under full recomputation
+    only the inputs of blocks are kept, and one block's activations while it is recomputed.
 
     **Returns:** (kept bytes, working bytes).
     """
@@ -43,5 +43,5 @@ def _(model: Operators, run: TrainingRun, plan: Plan, stack: Stack, weights: Wei
 
 @spread_tables_bytes.register
 def _(model: Operators, plan: Plan) -> Scalar:
-    """Tables of look-ups on the fullest chip, with what their optimizer keeps: `bytes weights / e`."""
+    """Return the bytes of look-up tables on one chip, including their optimizer states: `bytes weights / e`."""
     return jnp.sum(model.count * model.table_weights) * model.table_bytes / plan.ep

@@ -1,4 +1,4 @@
-"""Time of a table of operators: kernels by what bounds them, and the communication beside them."""
+"""Training time of a table of operators: kernels by their bottleneck, and the communication that overlaps with them."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -27,15 +27,19 @@ _FP32 = PRECISIONS.index("fp32")
 NO_EXPERTS = np.zeros(1, np.float32)
 
 LAYER_KERNELS = 7.0
-"""Kernels of a dense transformer's layer besides its passes: queries, keys and values as one, scores and values, output, both
-products of the MLP, rotation and copies; what a stack's `host_layer_s` is divided by to tell what the host takes for one.
+"""Number of kernels in a dense transformer layer besides its elementwise passes.
+
+They are queries, keys and values as one, the attention core, output projection, both MLP products, rotation and copies. A
+stack's `host_layer_s` is divided by it (plus the passes) to get the host time per kernel.
 
 **Source:** counted from Megatron's layer; 6 to 9.
 """
 
 UPDATES = 4.0
-"""Elements that pass through memory where a looked-up row is updated, over those read: the gradient is written and read, the row
-read and written. Rows that several samples ask for are counted each time (an assumption on the slow side).
+"""Memory traffic of updating a looked-up table row, over that of reading it.
+
+The gradient is written and read, the row read and written. Rows that several samples look up are counted each time, which is an
+assumption on the slow side.
 """
 
 
@@ -44,7 +48,10 @@ def _none(like: Array) -> KernelTime:
 
 
 def products(table: Operators, run: TrainingRun, cluster: Cluster, plan: Plan, maximum: Maximum) -> KernelTime:
-    """Times of the products of all operators, forward, shape (operator,)."""
+    """Return the times of the matrix products of all operators, forward.
+
+    **Shapes:** (operator,).
+    """
     inner_read = table.inner_read * shares(table, plan).inner
     each = gemm_time(
         gemms(table, run, plan), run, cluster.chip, cluster.stack, maximum, in_experts=NO_EXPERTS, inner_read=inner_read
@@ -55,10 +62,12 @@ def products(table: Operators, run: TrainingRun, cluster: Cluster, plan: Plan, m
 def _core(
     table: Operators, run: TrainingRun, cluster: Cluster, plan: Plan, maximum: Maximum
 ) -> tuple[KernelTime, KernelTime, KernelTime]:
-    """Attention, scans in chunks and pairs of vectors: (forward, backward, attention forward alone), summed over operators.
+    """Return the kernel times of attention, chunked scans and pairwise vector products, summed over operators.
 
-    As a transformer's attention: fused kernels rebuild scores (2.5 x the FLOPs backward) and their times in arithmetic and in
-    memory overlap; scores that are stored pass through HBM between products, so that times add.
+    They follow a transformer's attention. Fused kernels recompute scores (2.5 x the FLOPs in the backward pass), and their
+    arithmetic and memory times overlap. Stored scores pass through HBM between products, so the times add.
+
+    **Returns:** forward, backward, and forward of attention alone.
     """
     chip, stack, w = cluster.chip, cluster.stack, table
     part = shares(w, plan)
@@ -87,7 +96,10 @@ def _core(
 
 
 def _passes(table: Operators, run: TrainingRun, cluster: Cluster, plan: Plan, maximum: Maximum) -> KernelTime:
-    """Passes over memory and what runs outside matrix units, forward, summed: `max(FLOPs / vector rate, bytes / HBM)` each."""
+    """Return the time of elementwise passes and other work outside matrix units, forward, summed over operators.
+
+    Each operator takes `max(FLOPs / vector rate, bytes / HBM bandwidth)`.
+    """
     chip, stack, w = cluster.chip, cluster.stack, table
     number = w.count * shares(w, plan).channels * rows(w, run, plan.micro_batch)
     plain = jnp.where(w.attention_width + w.core_flops > 0.0, 0.0, 1.0)
@@ -101,14 +113,16 @@ def _passes(table: Operators, run: TrainingRun, cluster: Cluster, plan: Plan, ma
 
 
 def vector_seconds_per_flop(chip: Chip) -> Scalar:
-    """Seconds a 32-bit FLOP outside matrix units takes: its format's peak, at the efficiency of products in it."""
+    """Return the seconds per 32-bit FLOP outside matrix units: the fp32 peak times the efficiency of fp32 matrix products."""
     return 1.0 / (chip.peak_flops_per_s[_FP32] * chip.matmul_efficiency[_FP32] * chip.clock_ratio)
 
 
 def _lookups(table: Operators, run: TrainingRun, cluster: Cluster, plan: Plan) -> tuple[KernelTime, KernelTime, Scalar]:
-    """Look-ups in spread tables: (forward, backward with the update, bytes that a chip sends).
+    """Return the times of look-ups in sharded embedding tables, and the bytes that a chip sends.
 
-    A chip looks up in its tables for all that share them; the busiest one has `routing_imbalance` times the mean.
+    A chip serves the look-ups of all chips that share its tables. The busiest one serves `routing_imbalance` times the mean.
+
+    **Returns:** forward time, backward time including the update of rows, bytes sent.
     """
     number = table.count * rows(table, run, plan.micro_batch) * run.routing_imbalance
     read = jnp.sum(number * table.looked_up) * TABLE_WEIGHT_BYTES
@@ -119,11 +133,14 @@ def _lookups(table: Operators, run: TrainingRun, cluster: Cluster, plan: Plan) -
 
 
 TABLE_WEIGHT_BYTES = 4.0
-"""Bytes of a weight that is looked up: tables are kept in 32 bit (NVIDIA's DLRM and HugeCTR by default)."""
+"""Bytes of a weight in a look-up table: tables are stored in 32 bit (default of NVIDIA's DLRM and HugeCTR)."""
 
 
 def _host_share(table: Operators, run: TrainingRun, cluster: Cluster, plan: Plan) -> Scalar:
-    """Kernels of a stage, forward, over those of a transformer's layer, for which software states the host's time."""
+    """Return the host time of a stage, forward, in units of a transformer layer's host time.
+
+    It is the ratio of their numbers of kernels. The host time of the software stack is given per transformer layer.
+    """
     has_product = jnp.where(table.columns > 0.0, 1.0, 0.0)
     each = table.count * (has_product + table.kernels)
     return jnp.sum(each) / plan.pp * (1.0 / (LAYER_KERNELS + cluster.stack.elementwise_kernels))
@@ -132,7 +149,10 @@ def _host_share(table: Operators, run: TrainingRun, cluster: Cluster, plan: Plan
 def _sharded_weights(
     run: TrainingRun, cluster: Cluster, plan: Plan, weights: Weights, layers: Scalar
 ) -> tuple[Array, Array]:
-    """Gathering sharded weights and scattering sharded gradients of a stage's layers, a micro-batch; as `layer_time` does."""
+    """Return the seconds per micro-batch of gathering sharded weights and scattering sharded gradients of a stage's layers.
+
+    Like `layer_time`, it counts each micro-batch, or once a step in a pipeline.
+    """
     stack = cluster.stack
     sizes = weights.dense_layer * jnp.stack([run.weight_bytes, stack.gradient_bytes * run.trainable_fraction])
     ranks, strides = (jnp.stack([each, each]) for each in (weights.ranks, plan.tp))
@@ -146,10 +166,13 @@ def _sharded_weights(
 def _(
     model: Operators, run: TrainingRun, cluster: Cluster, plan: Plan, weights: Weights, maximum: Maximum
 ) -> tuple[ExposedTime, ExposedTime]:
-    """A mean stage's micro-batch, forward (repeated when recomputed) and backward, all causes; no head beside it.
+    """Return the time by cause of one micro-batch on a mean stage: forward, backward and recomputation.
 
-    Tensor parallel ranks add up what products with a split inner dimension return, once forward and once backward each. Spread
-    tables answer by an all-to-all each way. Stages of a pipeline take the same time: software is taken to balance them.
+    Tensor-parallel ranks all-reduce the results of products with a split inner dimension, once forward and once backward.
+    Sharded tables exchange rows by an all-to-all in each direction. All pipeline stages take the same time, as if software
+    balances them.
+
+    **Returns:** the time of the stage, and zeros for the head, which a table of operators does not separate.
     """
     stack, chip = cluster.stack, cluster.chip
     share = 1.0 / plan.pp

@@ -1,4 +1,4 @@
-"""What a table of operators computes, moves and keeps: of a micro-batch on one chip, and of a step."""
+"""FLOPs and weights of a table of operators, for a micro-batch on one chip and for a step."""
 
 from typing import NamedTuple
 
@@ -15,17 +15,18 @@ from hwopt.workload.training import TrainingRun
 
 
 class Share(NamedTuple):
-    """What of each operator a chip has under tensor parallelism."""
+    """Fraction of each operator on one tensor-parallel rank."""
 
     columns: PerOperator
     inner: PerOperator
-    channels: PerOperator  # of what is no product
+    channels: PerOperator  # of work other than matrix products
     weights: PerOperator
 
 
 def shares(table: Operators, plan: Plan) -> Share:
-    """Shares of a tensor parallel rank: `1 / t` of what is split, all of the rest; of rows that sequence parallelism splits its
-    part of the passes.
+    """Return a tensor-parallel rank's fraction of each operator: `1 / t` of split dimensions, 1 of all others.
+
+    Elementwise passes that sequence parallelism splits by rows are divided by t, too.
     """
     part = 1.0 / plan.tp
     split = lambda flags: jnp.where(flags > 0.0, part, 1.0)
@@ -35,17 +36,20 @@ def shares(table: Operators, plan: Plan) -> Share:
 
 
 def rows(table: Operators, run: TrainingRun, samples: Scalar) -> PerOperator:
-    """Rows of each operator in so many samples: `samples (s r_token + r_sample)`."""
+    """Return the rows that each operator processes for a number of samples: `samples (s r_token + r_sample)`."""
     return samples * (run.sequence_length * table.per_token + table.per_sample)
 
 
 def steps(table: Operators, run: TrainingRun) -> PerOperator:
-    """Kernels that follow each other: one a token of a sequence where tokens do, else one."""
+    """Return the number of sequential kernel launches per operator: the sequence length for recurrent operators, else 1."""
     return jnp.where(table.sequential > 0.0, run.sequence_length, 1.0)
 
 
 def gemms(table: Operators, run: TrainingRun, plan: Plan) -> work.Gemms:
-    """The products of a micro-batch on one chip, forward: a kernel of each operator, which has `count` and `steps` of it."""
+    """Return the matrix products of a micro-batch on one chip, forward, one entry for each operator.
+
+    An entry describes a single kernel. The model launches it `count` times `steps` times.
+    """
     part = shares(table, plan)
     m = rows(table, run, plan.micro_batch) / steps(table, run)
     n, k = table.columns * part.columns, table.inner * part.inner
@@ -53,20 +57,24 @@ def gemms(table: Operators, run: TrainingRun, plan: Plan) -> work.Gemms:
 
 
 def span(table: Operators, run: TrainingRun, causal_fraction: Scalar) -> PerOperator:
-    """Tokens that one meets in attention: all of its sample, or the share `causal_fraction` of them."""
+    """Return the number of tokens that a token attends to: the whole sample, or its `causal_fraction` under causal masking."""
     return run.sequence_length * jnp.where(table.causal > 0.0, causal_fraction, 1.0)
 
 
 def core_flops(table: Operators, run: TrainingRun, causal_fraction: Scalar) -> PerOperator:
-    """FLOPs a row of attention, scans in chunks and pairs of vectors, forward: `2 span (d + d_v)` over heads, and those stated."""
+    """Return the forward FLOPs per row of attention, chunked scans and pairwise vector products.
+
+    Attention takes the span times the operator's `attention_width`; the FLOPs of the other operators are given in the table.
+    """
     return span(table, run, causal_fraction) * table.attention_width + table.core_flops
 
 
 @work.model_flops.register
 def _(model: Operators, run: TrainingRun) -> Scalar:
-    """FLOPs of a step: `2 n k` a row of products forward, again for gradients of inputs and of weights; thrice the core's.
+    """Return the model FLOPs of a step.
 
-    What runs outside matrix units is not counted: utilisation is of them.
+    Products take `2 n k` per row forward, and the same again for gradients of inputs and of trainable weights. Attention and
+    other core FLOPs count three times. FLOPs outside matrix units are not counted, because utilization refers to matrix units.
     """
     each = rows(model, run, run.global_batch_sequences) * model.count
     products = 2.0 * model.columns * model.inner * model.groups * (2.0 + run.trainable_fraction)
@@ -75,7 +83,11 @@ def _(model: Operators, run: TrainingRun) -> Scalar:
 
 @work.repeated_flops.register
 def _(model: Operators, run: TrainingRun, plan: Plan, stack: Stack) -> Scalar:
-    """FLOPs that a step repeats: of all operators but those whose outputs the loss is taken of, or of the core alone."""
+    """Return the FLOPs of recomputation in a step.
+
+    Full recomputation repeats all operators except wide ones, whose outputs enter the loss. Selective recomputation repeats
+    only attention.
+    """
     each = rows(model, run, run.global_batch_sequences) * model.count
     core = core_flops(model, run, work.executed_causal_fraction(run, stack))
     products = 2.0 * model.columns * model.inner * model.groups * (1.0 - model.wide)
@@ -87,7 +99,7 @@ def _(model: Operators, run: TrainingRun, plan: Plan, stack: Stack) -> Scalar:
 
 @chip_weights.register
 def _(shape: Operators, plan: Plan) -> Weights:
-    """Trained weights on one chip, tables of look-ups left out: stages are as heavy as they have layers."""
+    """Return the trainable weights on one chip without look-up tables. A stage's weights are proportional to its layers."""
     mean = jnp.sum(shape.count * shape.weights * shares(shape, plan).weights) / plan.pp
     layer, none = mean * plan.pp / shape.layers, jnp.zeros_like(mean)
     one = jnp.ones_like(plan.dp)
@@ -97,7 +109,10 @@ def _(shape: Operators, plan: Plan) -> Weights:
 
 @splits.register
 def _(shape: Operators, plan: Plan, copies: Scalar | float = 1.0) -> dict[str, tuple[Scalar, Scalar | float]]:
-    """What a plan splits: blocks over chunks, operators over tensor parallel ranks, tables over `ep` chips."""
+    """Return the model's limit on each parallel split and the plan's value, by the name of the margin.
+
+    Blocks are split over pipeline chunks, operators over tensor-parallel ranks, look-up tables over `ep` chips.
+    """
     shards = jnp.where(shape.experts > 0.0, shape.experts, 1.0)
     return {
         "stages": (shape.layers, plan.pp * plan.virtual_stages),

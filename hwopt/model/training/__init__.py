@@ -1,1 +1,1 @@
-"""A training run: schedule, memory, batch ramps, learning."""
+"""Model of a training run: step schedule, memory footprint, batch ramps, scaling laws."""

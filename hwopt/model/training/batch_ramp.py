@@ -1,4 +1,4 @@
-"""A run whose batch grows: a step of each stage, and what they come to over the run."""
+"""Batch-size ramp: step time of each stage of the run and its average over the run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PerStage = Float[Array, " stage"]
 
 
 class RampStages(eqx.Module):
-    """The stages of a run by their number, the last too. Failures lengthen all of them alike."""
+    """Results for each stage of a batch ramp, including the last stage. Failures lengthen all stages by the same factor."""
 
     batch_sequences: PerStage = computed("sequence", "global batch")
     tokens: PerStage = computed("token", "processed in the stage")
@@ -33,32 +33,33 @@ class RampStages(eqx.Module):
 
 
 class RampRun(NamedTuple):
-    """Steps of a run. Without a ramp all of them are the same."""
+    """Memory and step times of a run. Without a ramp all steps are the same."""
 
-    held: Any  # what a chip holds in the last stage, whose batch is the largest
-    last: StepTime  # of the last stage
-    mean: StepTime  # what as many tokens as its batch holds take on average over the run; parts are those of `last`
-    each: StepTime | None  # of every stage; None without a ramp
+    held: Any  # memory footprint of a chip in the last stage, whose batch is the largest
+    last: StepTime  # step time of the last stage
+    mean: StepTime  # average time, over the run, of as many tokens as the last stage's batch; its breakdown is that of `last`
+    each: StepTime | None  # step times of every stage; None without a ramp
 
 
 def fractions(ramp: BatchRamp) -> PerStage:
-    """Batches over the last one, the last too."""
+    """Return each stage's batch size over that of the last stage, including 1 for the last stage."""
     return jnp.concatenate([ramp.batch_fractions, jnp.ones_like(ramp.batch_fractions[:1])])
 
 
 def shares(ramp: BatchRamp) -> PerStage:
-    """Tokens over the run's, the last stage's too: what the others leave."""
+    """Return each stage's share of the run's tokens. The last stage's share is the remainder."""
     return jnp.concatenate([ramp.token_shares, 1.0 - jnp.sum(ramp.token_shares, keepdims=True)])
 
 
 def over_run(run: TrainingRun, step: Callable[[TrainingRun], tuple[Any, StepTime]]) -> RampRun:
-    """The last stage of a run, and the time of its tokens on average.
+    """Return memory and step times of a run, averaged over the stages of its batch ramp.
 
-    Stage i does `w_i T / (f_i B)` steps of `t_i`, so that as many tokens as a batch B of the last stage holds take
-    `sum_i (w_i / f_i) t_i` on average: log-log convex where steps are.
+    Stage i processes a share w_i of the T tokens with batch `f_i B`, where B is the batch of the last stage. It does
+    `w_i T / (f_i B)` steps of time `t_i`. So B tokens take `sum_i (w_i / f_i) t_i` on average. This is log-log convex where the
+    step times are.
 
-    **Arguments:** `step`: what a chip holds, and the time of a step, of a run whose batch is that of one stage. It is traced
-    once for all stages, and what does not follow from the batch is worked out once.
+    **Arguments:** `step`: function from a run with the batch of one stage to its memory footprint and step time. It is traced
+    once for all stages. Results that do not depend on the batch are computed once.
     """
     ramp = run.ramp
     if ramp is None:
@@ -79,7 +80,13 @@ def over_run(run: TrainingRun, step: Callable[[TrainingRun], tuple[Any, StepTime
 
 
 def stages(run: TrainingRun, steps: RampRun, mfu: Scalar) -> RampStages | None:
-    """The stages of a run; None without a ramp. **Arguments:** `mfu`, mean over the run."""
+    """Return the results for each stage of a run, or None without a ramp.
+
+    **Arguments:**
+
+    - `steps`: step times, see `over_run`.
+    - `mfu`: mean model FLOPs utilization over the run.
+    """
     ramp, each = run.ramp, steps.each
     if ramp is None or each is None:
         return None

@@ -1,4 +1,4 @@
-"""Memory a chip needs: states by sharding, activations by the published per-layer formula, logits, reserve."""
+"""Memory footprint of a chip: sharded states, activations by the published per-layer formula, logits, reserve."""
 
 from functools import singledispatch
 from typing import Any, NamedTuple
@@ -17,13 +17,13 @@ from hwopt.workload.transformer import Transformer
 
 
 class Footprint(NamedTuple):
-    """Bytes of the fullest chip's own memory; the parts add up to the total."""
+    """Bytes needed in the fullest chip's own memory. The fields add up to the total."""
 
     weights_bytes: Array
     gradients_bytes: Array
     optimizer_bytes: Array
     activations_bytes: Array
-    logits_bytes: Array  # what the last stage needs beyond the first: logits, fewer layers, fewer micro-batches
+    logits_bytes: Array  # extra bytes of the last stage over the first, at least 0: logits, less its fewer layers and micro-batches
     working_bytes: Array
     reserve_bytes: Array
 
@@ -33,15 +33,15 @@ class Footprint(NamedTuple):
 
 
 class Offloaded(NamedTuple):
-    """Bytes of the fullest chip's share of the memory pool, and what moves between the two."""
+    """Bytes in the fullest chip's share of the memory pool, and quantities that set the traffic between chip and pool."""
 
-    weights_bytes: Array  # streamed for each pass; their gradients leave as they come
-    gradients_bytes: Array  # of the weights streamed, a pass
+    weights_bytes: Array  # streamed for each pass; their gradients leave the chip as they are computed
+    gradients_bytes: Array  # gradients of the streamed weights, for one pass
     optimizer_bytes: Array
     activations_bytes: Array
     micro_batch_activations_bytes: Array  # offloaded by one micro-batch
-    updated_parameters: Array  # whose optimizer states lie in the pool
-    updated_here: Array  # whose states lie on the chip
+    updated_parameters: Array  # parameters whose optimizer states are in the pool
+    updated_here: Array  # parameters whose optimizer states are on the chip
 
     @property
     def total_bytes(self) -> Array:
@@ -49,10 +49,12 @@ class Offloaded(NamedTuple):
 
 
 def attention_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack) -> Scalar:
-    """Bytes of one layer's attention core that selective recomputation drops: `5 a s / h` of arXiv 2205.05198 eq. 2.
+    """Return the bytes of one layer's attention core that selective recomputation avoids keeping.
 
-    Stored scores: softmax output 2, dropout mask 1 and dropout output 2 (with dropout), a byte count per score.
-    A fused kernel keeps 4 bytes a row (log-sum-exp) instead.
+    With stored scores, bytes per score are: softmax output 2, and with dropout its mask 1 and its output 2. A fused kernel
+    keeps 4 bytes a row (log-sum-exp) instead.
+
+    **Source:** the term `5 a s / h` of arXiv 2205.05198, eq. 2.
     """
     per_score = 2.0 + 3.0 * stack.dropout_masks
     rows = work.tokens_per_chip(run, plan) * run.model.heads / plan.tp
@@ -61,14 +63,21 @@ def attention_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack) -> Sc
 
 
 def layer_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack, moe: Scalar | float) -> Scalar:
-    """Bytes of one layer and micro-batch kept for the backward pass, attention core left out.
+    """Return the bytes of one layer and micro-batch kept for the backward pass, without the attention core.
 
-    Around the parallel region: `residual_tensors` of 2 h (two norms' inputs; their outputs are GEMM inputs, and are kept
-    or rebuilt), dropout masks h each; over t with sequence parallelism, but for GEMM inputs that stay whole once gathered.
-    Inside: queries, keys, values, the output product's input, and the MLP's inner tensors (one per matrix, the last one
-    kept or rebuilt; where the product of a gate is not fused, what the activation function returns, too). For GPT
-    (f = 4 h, plain, dropout, four tensors) this is `34 s b h / t` (arXiv 2205.05198, eq. 4). GEMM inputs take the bytes
-    of the GEMM's format where the stack keeps the cast copy; the attention core's output is then kept twice.
+    - Around the tensor-parallel region: `residual_tensors` tensors of 2 h a token and dropout masks of h each. The tensors are
+      the inputs of two norms and, where they are kept instead of recomputed, the outputs, which are GEMM inputs. With sequence
+      parallelism these are divided by t, except GEMM inputs that stay whole once gathered.
+    - Inside the region: queries, keys, values, the input of the output projection, and the MLP's inner tensors. The MLP has one
+      tensor per matrix; the last one is kept or recomputed. If the gate's product is not fused, the activation function's
+      output is kept as well.
+
+    For GPT (f = 4 h, no gate, dropout, four tensors) the total is `34 s b h / t`. Where the stack keeps the cast copy, GEMM
+    inputs take the bytes of the GEMM's format, and the attention core's output is kept twice.
+
+    **Arguments:** `moe`: layer type (1: MoE, 0: dense).
+
+    **Source:** arXiv 2205.05198, eq. 4.
     """
     w, a = run.model, run.activation_bytes
     tokens = work.tokens_per_chip(run, plan)
@@ -77,7 +86,7 @@ def layer_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack, moe: Scal
     twice = kept_cast * element
     narrow = twice + (1.0 - kept_cast) * a
     around = work.residual_share(plan)
-    inputs = around + stack.gathered_inputs_kept * (1.0 - around)  # of GEMMs, which the norms return
+    inputs = around + stack.gathered_inputs_kept * (1.0 - around)  # GEMM inputs, which are outputs of norms
     norms = 2.0 * a * around + (stack.residual_tensors - 2.0) * narrow * inputs
     product = stack.product_kept * narrow + stack.activation_kept * a * (w.mlp_matrices - 2.0)
     outer = (norms + 2.0 * stack.dropout_masks * around) * w.hidden * tokens
@@ -98,7 +107,7 @@ def _smaller(a: Scalar, b: Scalar) -> Scalar:
 
 
 def micro_batches(run: TrainingRun, plan: Plan) -> Scalar:
-    """Micro-batches a replica and step: `B / (d b)`."""
+    """Return the micro-batches per replica and step: `B / (d b)`."""
     return run.global_batch_sequences / (plan.dp * plan.micro_batch)
 
 
@@ -106,13 +115,16 @@ def micro_batches(run: TrainingRun, plan: Plan) -> Scalar:
 def stage_activations(
     model: Any, run: TrainingRun, plan: Plan, stack: Stack, weights: Weights
 ) -> tuple[Scalar, Scalar]:
-    """Activations that a stage keeps, and its working set, by kind of model."""
+    """Return the activation bytes that a stage keeps and its working set, dispatched on the type of the model.
+
+    **Raises:** `TypeError` for a model type without a rule.
+    """
     raise TypeError(f"no memory of a {type(model).__name__}")
 
 
 @singledispatch
 def spread_tables_bytes(model: Any, plan: Plan) -> Scalar | None:
-    """Tables of look-ups on a chip that no replica shares; None of models that have none."""
+    """Return the bytes of a chip's look-up tables that are sharded without replication; None for models without such tables."""
     return None
 
 
@@ -120,18 +132,26 @@ def spread_tables_bytes(model: Any, plan: Plan) -> Scalar | None:
 def stage_activation_bytes(
     w: Transformer, run: TrainingRun, plan: Plan, stack: Stack, weights: Weights
 ) -> tuple[Scalar, Scalar]:
-    """Activations of the stage that keeps most, and the working set of the layer being recomputed or gathered.
+    """Return the activations of the stage that keeps most, and the working set of a transformer stage.
 
-    Kept: layers of a stage times micro-batches in flight. On the first stage these are p under 1F1B, `p + (p - 1)/v`
-    interleaved; on the second 1, or 2/v, fewer; never more than the step has (a kink). Where layers do not divide, the
-    first stage is the second to go short of one (the last is the first), and the second stage may keep more; software
-    that balances stages by cost leaves the first one full. Full recomputation keeps a layer's input, `2 s b h`. Working:
-    one layer's activations when recomputed; the input of a tensor-parallel region and its gradient, whole, with sequence
-    parallelism; the gradients of `layers_whole` layers in the weights' format before they are added up (grouped products
-    of routed experts add them up at once), and of a table; weights gathered where they are sharded (`gathered_bytes`).
+    Kept activations are the layers of a stage times the micro-batches in flight, see `layers_in_flight`. With full
+    recomputation only a layer's input is kept, `2 s b h`. The working set adds:
 
-    **Returns:** (kept bytes, working bytes). **Source:** arXiv 2205.05198, section 4.2.3 and table 2; warm-up counts of
-    the interleaved schedule: Narayanan et al. 2021 (arXiv 2104.04473).
+    - the activations of one layer while it is recomputed;
+    - with sequence parallelism, the gathered input of a tensor-parallel region and its gradient;
+    - the gradients of `layers_whole` layers in the weights' format before accumulation (grouped products of routed experts
+      accumulate directly), and those of an embedding table;
+    - sharded weights while they are gathered (`gathered_bytes`), and weights streamed from the memory pool.
+
+    On the first stage the micro-batches in flight are p under 1F1B, `p + (p - 1)/v` interleaved. On the second stage they are
+    1, or 2/v, fewer. They are never more than the step has (a kink). If p does not divide the number of layers, the last stage
+    is the first to get one layer fewer, and the first stage the second. Then the second stage may keep more. Software that
+    balances stages by cost leaves the first stage full.
+
+    **Returns:** (kept bytes, working bytes).
+
+    **Source:** arXiv 2205.05198, section 4.2.3 and table 2; warm-up counts of the interleaved schedule: Narayanan et al. 2021
+    (arXiv 2104.04473).
     """
     tokens = work.tokens_per_chip(run, plan)
     around = work.residual_share(plan)
@@ -146,7 +166,7 @@ def stage_activation_bytes(
 
     dense, dense_working = layer(moe=0.0)
     moe, moe_working = layer(moe=1.0)
-    layers = (w.dense_layers * dense + w.moe_layers * moe) / w.layers  # one layer, mean of the kinds
+    layers = (w.dense_layers * dense + w.moe_layers * moe) / w.layers  # one layer, mean of dense and MoE
     kept = layers * layers_in_flight(run, plan, stack, w.layers)
     working = larger_layer(w, dense_working, moe_working)
     largest = larger_layer(w, weights.dense_layer, weights.moe_layer + weights.experts_layer)
@@ -154,15 +174,15 @@ def stage_activation_bytes(
     whole = 2.0 * run.activation_bytes * w.hidden * tokens * (1.0 - around)
     pending = stack.layers_whole * summed * run.weight_bytes * run.trainable_fraction
     pending += stack.table_gradient_bytes * w.vocab * w.hidden / plan.tp * run.trainable_fraction
-    layers_bytes = stack.layers_whole * largest * run.weight_bytes  # the layer at work and the next
+    layers_bytes = stack.layers_whole * largest * run.weight_bytes  # the current layer and the prefetched next one
     streamed = plan.weights_offloaded * layers_bytes
     return kept, working + whole + pending + streamed + gathered_bytes(run, plan, stack, weights, layers_bytes)
 
 
 def layers_in_flight(run: TrainingRun, plan: Plan, stack: Stack, layers: Scalar) -> Scalar:
-    """Layers of a stage times micro-batches in flight, of the stage that has most; see `stage_activation_bytes`."""
+    """Return the largest product of a stage's layers and its micro-batches in flight; see `stage_activation_bytes`."""
     fullest = plan.fullest_stage * layers / plan.pp
-    short = (plan.fullest_stage - 1.0) * layers  # layers that the stages together have less than full ones
+    short = (plan.fullest_stage - 1.0) * layers  # layers missing, over all stages, relative to full stages
     first = fullest - (1.0 - stack.first_stage_full) * _smaller(above_zero(short - 1.0), jnp.ones_like(short))
     has_chunks = several(plan.virtual_stages)
     flying = plan.pp + has_chunks * (plan.pp - 1.0) / plan.virtual_stages
@@ -172,10 +192,11 @@ def layers_in_flight(run: TrainingRun, plan: Plan, stack: Stack, layers: Scalar)
 
 
 def gathered_bytes(run: TrainingRun, plan: Plan, stack: Stack, weights: Weights, layers_bytes: Scalar) -> Scalar:
-    """What a chip holds whole of sharded weights: `layers_whole` layers, or the stage and its gradients in a pipeline.
+    """Return the bytes of sharded weights that a chip keeps gathered.
 
-    A pipeline runs many micro-batches through the same stage: resharding after each would gather the stage again every
-    time, so weights stay gathered and gradients unreduced until the last one.
+    Without a pipeline these are `layers_whole` layers. In a pipeline they are the whole stage and its gradients: many
+    micro-batches run through the same stage, and resharding after each one would gather the stage every time. So weights stay
+    gathered and gradients unreduced until the last micro-batch.
 
     **Source:** torchtitan, fsdp `reshard_after_forward` policy "default": not with pipeline parallelism (recalled).
     """
@@ -186,7 +207,7 @@ def gathered_bytes(run: TrainingRun, plan: Plan, stack: Stack, weights: Weights,
 
 
 class _States(NamedTuple):
-    """Bytes of a stage's states, and the parameters that a chip updates."""
+    """Bytes of a stage's weights, gradients and optimizer states on one chip, and the number of parameters that it updates."""
 
     weights_bytes: Scalar
     gradients_bytes: Scalar
@@ -199,9 +220,9 @@ class _States(NamedTuple):
 
 
 def _states(run: TrainingRun, plan: Plan, stack: Stack, weights: Weights) -> tuple[_States, _States]:
-    """States of a stage: what the chip itself holds of them, and all that it and its share of the pool hold.
+    """Return the states of a stage in the chip's own memory, and the total including the chip's share of the memory pool.
 
-    A second set of gradients, whole, where replicas exchange them in buckets of their own.
+    Where replicas exchange gradients in separate buckets, a second unsharded set of gradients is added.
     """
     trained = run.trainable_fraction
     copies = stack.gradient_copy_bytes * several(plan.dp * plan.cp)
@@ -225,11 +246,11 @@ def _states(run: TrainingRun, plan: Plan, stack: Stack, weights: Weights) -> tup
 def footprint(
     run: TrainingRun, plan: Plan, stack: Stack, weights: Weights, maximum: Maximum
 ) -> tuple[Footprint, Offloaded]:
-    """Peak bytes of the fullest chip, in its own memory and in its share of the pool.
+    """Return the peak bytes of the fullest chip, in its own memory and in its share of the memory pool.
 
-    States: weights, gradients, master copy and moments, each over its own shards. Logits (`logit_bytes` each: output,
-    fp32 copy, gradient) live on the last stage, which has a table like the first, may have fewer layers, and holds one
-    micro-batch; the larger of the two counts.
+    States are weights, gradients, master copy and moments, each divided by its own number of shards. Logits take `logit_bytes`
+    each (output, fp32 copy, gradient) and are on the last stage. That stage has an embedding table like the first, may have
+    fewer layers, and keeps the activations of one micro-batch. The larger of first and last stage counts.
     """
     kept, working = stage_activations(run.model, run, plan, stack, weights)
     tables = spread_tables_bytes(run.model, plan)

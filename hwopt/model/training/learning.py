@@ -1,7 +1,8 @@
 """Learning, not only steps: tokens and batch to a loss, the best model for a budget, batch schedules, repeated data.
 
 `tokens` are what is processed, `useful_tokens` what vanishing batches would need for the same loss. McCandlish's trade
-`(S / S_min - 1) (E / E_min - 1) = 1` between steps S and tokens E holds by construction, with `E_min = D`, `S_min = D / B_crit`.
+`(S / S_min - 1) (E / E_min - 1) = 1` between steps S and tokens E holds by construction, with `E_min = D`,
+`S_min = D / B_crit`.
 """
 
 import math
@@ -205,13 +206,13 @@ def ramped(law: LossLaw, parameters: Scalar, useful_tokens: Scalar, shares: Arra
 def equivalent_batch(law: LossLaw, shares: Array, batches_tokens: Array) -> Scalar:
     """The one batch that wastes as many tokens as a ramp: `sum_i B_i (c_i^(1-a) - c_(i-1)^(1-a))`, c_i = shares up to stage i.
 
-    A run wastes `B dS_min` tokens where its batch is B, and `S_min` grows as `D^(1-a)`: late stages weigh less than their tokens,
-    early ones more, where the critical batch is small. With it `tokens_with_batch` is `ramped` exactly where b = 0; with b > 0
-    the loss's part in the growth of the critical batch is left out, which counts a growing batch as too large.
+    A run wastes `B dS_min` tokens where its batch is B, and `S_min` grows as `D^(1-a)`: late stages weigh less than their
+    tokens, early ones more, where the critical batch is small. With it `tokens_with_batch` is `ramped` exactly where b = 0;
+    with b > 0 the loss's part in the growth of the critical batch is left out, which counts a growing batch as too large.
 
-    **Arguments:** `shares` of the useful tokens by stage, adding up to 1. Where those of all tokens processed stand for them, the
-    loss of a run is off by 1e-5 nat at last batches of 0.14 critical ones, 2e-4 at 0.7, 2e-3 at 5, of what a ramp gains there:
-    5e-4, 2e-3 and 9e-3 or more (15 T tokens, early batches of a tenth to a half).
+    **Arguments:** `shares` of the useful tokens by stage, adding up to 1. Where those of all tokens processed stand for them,
+    the loss of a run is off by 1e-5 nat at last batches of 0.14 critical ones, 2e-4 at 0.7, 2e-3 at 5, of what a ramp gains
+    there: 5e-4, 2e-3 and 9e-3 or more (15 T tokens, early batches of a tenth to a half).
     """
     reached = jnp.cumsum(shares) ** (1.0 - law.critical_token_exponent)
     return jnp.sum(batches_tokens * jnp.diff(reached, prepend=0.0))

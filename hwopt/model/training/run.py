@@ -1,4 +1,4 @@
-"""A training run on a cluster under a plan: time, memory, power, money, carbon and what is learned."""
+"""Report of a training run on a cluster under a plan: time, memory, power, cost, carbon and loss."""
 
 import jax.numpy as jnp
 
@@ -29,7 +29,17 @@ from hwopt.workload.transformer import active_parameters, total_parameters
 def training_report(
     run: TrainingRun, cluster: Cluster, plan: Plan, maximum: Maximum, given: Lifted | None
 ) -> tuple[TrainingReport, LiftedMargins]:
-    """A training run. **Arguments:** what the model would find as roots and as a minimum, where it is `given`."""
+    """Return the report of a training run, and margins of the lifted variables.
+
+    The model computes three quantities implicitly: chip temperature and useful tokens as roots, the checkpoint interval as a
+    minimizer. A solver may lift them into variables of its own; the returned margins then constrain them.
+
+    **Arguments:**
+
+    - `run`, `cluster`, `plan`: the workload, the machine and the parallelization.
+    - `maximum`: exact or smooth maximum.
+    - `given`: values of the lifted variables; None to compute them.
+    """
     it = machine.machine(cluster, given)
     point, always = it.point, jnp.ones_like(it.heat_margin)
     parameters, met = total_parameters(run.model), active_parameters(run.model)
@@ -58,12 +68,12 @@ def training_report(
     tokens_per_s = batch_tokens / mean.step_s
     model_flops = work.step_model_flops(run)
     executed_flops = model_flops + work.recompute_flops(run, plan, cluster.stack)
-    # A product with 1/N: the slope of a quotient of 1e24 FLOP leaves float32 where cost is asked for its gradient. Energy follows
-    # the arithmetic done, as if all of it ran at the fastest rate of large GEMMs, and the bytes moved, not the time they take.
+    # A product with 1/N, because the derivative of a quotient of 1e24 FLOP overflows float32. Energy follows the arithmetic done,
+    # as if all of it ran at the fastest rate of large GEMMs, and the bytes moved, not the time they take.
     gemm_s = executed_flops * (1.0 / cluster.chips) * fastest_seconds_per_flop(active.chip, run)
     core_s = gemm_s * mean.keeps.energy * asked_core_share(active.chip, point)
     activity = power.Activity(*(part / mean.step_s for part in (core_s, mean.hbm_s, mean.busy_s)))
-    # At the meter, N PUE IT: at full load the budget of a site, on average what the bill counts.
+    # Power at the meter, N PUE IT: the average counts for the bill, that at full load for the site's power budget.
     average_w = it.pue * (cluster.chips * power.it_w(cluster, point, activity) + it.standing_w)
     useful_tokens_per_s = tokens_per_s * lost.goodput
     spending = cost.spending(cluster, it.capital, average_w)
@@ -114,20 +124,20 @@ def training_report(
 
 
 def _loss(run: TrainingRun, equivalent: Scalar, useful_tokens: Scalar, apart: Scalar) -> Scalar:
-    """The loss that the run's law promises; not a number for models that predict no text, of which there is no law."""
+    """Return the loss by the run's scaling law; NaN for models that are not language models, which have no law."""
     if isinstance(run.model, Operators) and not run.model.language:
         return jnp.full_like(useful_tokens, jnp.nan)
     return learning.loss_apart(run.law, equivalent, useful_tokens, apart)
 
 
 def _learnt_fraction(run: TrainingRun) -> Scalar:
-    """The one batch that wastes as many tokens as a ramp, over its last batch."""
+    """Return the constant batch that wastes as many tokens as the ramp, over the ramp's last batch."""
     assert run.ramp is not None
     return learning.equivalent_batch(run.law, batch_ramp.shares(run.ramp), batch_ramp.fractions(run.ramp))
 
 
 _NO_SHARE = 1e-30
-"""Share of a pool that stands for none, whose logarithm a gradient can be taken of."""
+"""Smallest share of a memory pool; it replaces zero, so that the logarithm has a gradient."""
 
 
 def plan_margins(
@@ -135,8 +145,8 @@ def plan_margins(
 ) -> dict[str, Scalar]:
     """Logarithmic margins of what makes a plan one.
 
-    **Arguments:** bytes of a chip's own memory and of its share of the pool; `lifted`: for a reader, which knows no infinite margin
-    where it is open whether anything is offloaded.
+    **Arguments:** bytes of a chip's own memory and of its share of the pool; `lifted`: for a reader, which knows no infinite
+    margin where it is open whether anything is offloaded.
     """
     smallest = run.global_batch_sequences
     if run.ramp is not None:

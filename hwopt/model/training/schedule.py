@@ -1,4 +1,4 @@
-"""One training step: micro-batches through pipeline stages, then gradients and the optimizer."""
+"""Time of one training step: micro-batches through pipeline stages, then gradient reduction and optimizer."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from hwopt.workload.transformer import Transformer
 
 
 class Breakdown(NamedTuple):
-    """Seconds of a step by cause, mean over chips; they add up to the step. Communication counts what is exposed."""
+    """Seconds of a step by cause, mean over chips. They add up to the step; communication counts only its exposed part."""
 
     compute_s: Array  # kernels at their arithmetic rate, recomputation included
-    memory_bound_s: Array  # what HBM traffic adds
-    host_s: Array  # launches and host-bound layers
+    memory_bound_s: Array  # extra time of kernels that are bound by HBM bandwidth
+    host_s: Array  # kernel launches and host-bound layers
     tp_comm_s: Array
     cp_comm_s: Array
     ep_comm_s: Array
@@ -44,28 +44,29 @@ class Breakdown(NamedTuple):
     sites_comm_s: Array  # exchange with other sites
     overhead_s: Array
     jitter_s: Array
-    production_s: Array  # what a long run costs beyond a benchmark: stragglers, stalls
+    production_s: Array  # straggler and stall overhead of a long run, compared with a benchmark
 
     @classmethod
     def of(cls, mean: ExposedTime, **others: Array) -> Breakdown:
-        """Parts of a mean chip's kernels and communication, and others by name; none of what is not named."""
+        """Build the breakdown from a mean chip's kernels and communication. Other fields are passed by name, zero by
+        default."""
         own = {name: part for name, part in mean._asdict().items() if name in cls._fields}
         return cls(**dict.fromkeys(cls._fields, jnp.zeros_like(mean.compute_s)) | own | others)
 
 
 class StepTime(NamedTuple):
-    """A step, its parts, and the communication hidden under compute."""
+    """Time of a step, its breakdown, and the communication overlapped with compute."""
 
     step_s: Array
     breakdown: Breakdown
     hidden_s: Array
-    busy_s: Array  # in which a chip computes or moves HBM data
-    hbm_s: Array  # in which its HBM is busy
-    keeps: ClockModel  # mean of all arithmetic
+    busy_s: Array  # time in which a chip computes or moves HBM data
+    hbm_s: Array  # time in which HBM is busy
+    keeps: ClockModel  # slowdown and energy at the sustained clock, mean of all arithmetic
 
 
 def _head(run: TrainingRun, cluster: Cluster, plan: Plan, table: KernelTime) -> ExposedTime:
-    """Embedding, output head and loss of one micro-batch, forward and backward."""
+    """Return the time of embedding, output head and loss for one micro-batch, forward and backward."""
     stack = cluster.stack
     products = table.summed(work.IN_HEAD).scaled(2.0 + run.trainable_fraction)
     passes = stream_time(2.0 * work.head_bytes(run, plan), cluster.chip, 6.0, stack)
@@ -79,7 +80,12 @@ def _head(run: TrainingRun, cluster: Cluster, plan: Plan, table: KernelTime) -> 
 def stage_times(
     model: Any, run: TrainingRun, cluster: Cluster, plan: Plan, weights: Weights, maximum: Maximum
 ) -> tuple[ExposedTime, ExposedTime]:
-    """A mean stage's micro-batch, forward and backward, and what the last stage has beside, by kind of model."""
+    """Return the times of one micro-batch, forward and backward, dispatched on the type of the model.
+
+    **Returns:** the time on a mean pipeline stage, and the extra time of the last stage (output head and loss).
+
+    **Raises:** `TypeError` for a model type without a rule.
+    """
     raise TypeError(f"no time of a {type(model).__name__}")
 
 
@@ -94,16 +100,20 @@ def _(
 
 
 def pipeline_send_s(run: TrainingRun, cluster: Cluster, plan: Plan) -> Scalar:
-    """One activation to the next stage: `b s h / (c t)` elements, each tensor-parallel rank its share."""
+    """Return the seconds to send one micro-batch's activations to the next stage.
+
+    Each tensor-parallel rank sends its share, `b s h / (c t)` elements.
+    """
     message = work.tokens_per_chip(run, plan) * run.model.hidden * run.activation_bytes / plan.tp
     return collectives.neighbour_send_s(cluster.network, message, plan.pp, plan.tp * plan.cp * plan.dp)
 
 
 def gradient_sync_s(run: TrainingRun, cluster: Cluster, plan: Plan, weights: Weights) -> Scalar:
-    """Gradient reduction and weight gathering at the end of a step, before overlap.
+    """Return the seconds of gradient reduction and weight gathering at the end of a step, before overlap.
 
-    A reduce-scatter and an all-gather over a shard group (an all-reduce is both), and an all-reduce of the shards
-    across groups. With sharded gradients the first, with sharded weights the second happens layer by layer instead.
+    They consist of a reduce-scatter and an all-gather over a shard group (together an all-reduce), and an all-reduce of the
+    shards across groups. With sharded gradients the reduce-scatter happens layer by layer instead, with sharded weights the
+    all-gather.
     """
     stack, network = cluster.stack, cluster.network
     # Unsharded optimizers all-reduce gradients; sharded ones gather the weights they updated.
@@ -126,16 +136,17 @@ def gradient_sync_s(run: TrainingRun, cluster: Cluster, plan: Plan, weights: Wei
 
 
 def update_bytes(run: TrainingRun, cluster: Cluster) -> Scalar:
-    """Memory traffic of an optimizer's update of a weight: `g + 2 (m + v) + w`.
+    """Return the bytes of memory traffic for the optimizer update of one weight: `g + 2 (m + v) + w`.
 
-    Reads gradient, master and moments, writes master, moments and weight.
+    The update reads gradient (g bytes), master weight (m) and moments (v). It writes master weight, moments and weight (w).
     """
     return cluster.stack.gradient_bytes + 2.0 * (run.master_bytes + run.moment_bytes) + run.weight_bytes
 
 
 def optimizer_s(run: TrainingRun, cluster: Cluster, plan: Plan, weights: Weights) -> Scalar:
-    """Optimizer update on the chip: HBM passes over gradients, master weights and moments, sharded, less what is offloaded:
-    `update_bytes P / shards / HBM`.
+    """Return the seconds of the optimizer update on the chip: `update_bytes P / shards / HBM bandwidth`.
+
+    The update streams the chip's shard of gradients, master weights and moments through HBM. The offloaded share is excluded.
     """
     parameters = weights.sharded(plan.optimizer_sharded) * run.trainable_fraction
     traffic = parameters * update_bytes(run, cluster) * cluster.stack.optimizer_passes
@@ -143,11 +154,12 @@ def optimizer_s(run: TrainingRun, cluster: Cluster, plan: Plan, weights: Weights
 
 
 def pool_stream_s(run: TrainingRun, cluster: Cluster, plan: Plan, outside: Offloaded) -> Scalar:
-    """Time of the link to the memory pool in one step: the slower of its two directions.
+    """Return the seconds that the link to the memory pool is busy in one step: those of its slower direction.
 
-    In: weights for the forward and again for the backward pass of every micro-batch, activations, the weights that the pool
-    has updated, and the gradients of streamed weights that the chip updates. Out: the gradients of streamed weights,
-    activations, the gradients that the pool needs to update, and streamed weights that the chip has updated.
+    - Into the chip: weights for the forward and again for the backward pass of every micro-batch, activations, weights updated
+      in the pool, and gradients of streamed weights that the chip updates.
+    - Out of the chip: gradients of streamed weights, activations, gradients for the update in the pool, and streamed weights
+      that the chip has updated.
 
     **Source:** weight streaming: Cerebras, Hot Chips 2022; ZeRO-Offload: Ren et al., arXiv 2101.06840 (recalled).
     """
@@ -162,35 +174,45 @@ def pool_stream_s(run: TrainingRun, cluster: Cluster, plan: Plan, outside: Offlo
 
 
 def input_s(run: TrainingRun, cluster: Cluster) -> Scalar:
-    """Time to read and prepare the data of a step: `B s x bytes / (N rate)`; goes on beside everything else."""
+    """Return the seconds to read and prepare the training data of a step: `B s x bytes / (N rate)`, before overlap.
+
+    Input overlaps with all other work of the step.
+    """
     data = work.batch_tokens(run) * run.input_bytes_per_token
     return data / (cluster.chips * cluster.storage.input_bytes_per_s_per_chip)
 
 
 def hidden_micro_batches(plan: Plan, micro_batches_: Scalar) -> Scalar:
-    """Micro-batches beside which gradients are reduced and weights gathered.
+    """Return the number of micro-batches that gradient reduction and weight gathering can overlap with.
 
-    A stage without chunks has all its gradients with its last micro-batch. Interleaved, a chunk's are complete while the
-    other chunks still work on the last p micro-batches, `min(p, m)`; weights are gathered chunk by chunk the same way.
+    In a stage without chunks (virtual stages), gradients are complete only with the last micro-batch, so the number is 1. With
+    an interleaved schedule a chunk's gradients are complete while the other chunks still process the last `min(p, m)`
+    micro-batches. Weights are gathered chunk by chunk in the same way.
     """
     fewer = plan.pp - above_zero(plan.pp - micro_batches_)
-    # Never more than there are, were it less than one.
+    # Never more than the step has, even if that is less than one (a relaxed variable).
     return 1.0 + several(plan.virtual_stages) * above_zero(fewer - 1.0) - above_zero(1.0 - micro_batches_)
 
 
 def plain_micro_batches(stack: Stack, plan: Plan, micro_batches_: Scalar) -> Scalar:
     """Micro-batches that have no gradients beside them: `m max(1 - overlap hidden / m, 0)`.
 
-    As a share of m, not as a difference: of a product a bound over a range of m keeps m, of a difference it keeps both ends alone.
+    As a share of m, not as a difference: of a product a bound over a range of m keeps m, of a difference it keeps both ends
+    alone.
     """
     hides = stack.dp_overlap * hidden_micro_batches(plan, micro_batches_)
     return micro_batches_ * above_zero(1.0 - hides / micro_batches_)
 
 
 def production_fraction(operation: Operation, chips: Scalar) -> Scalar:
-    """Relative lengthening of a step of a long run: `stall + sigma E[max of N]`; 0 in a benchmark.
+    """Return the relative straggler and stall overhead of a step: `stall + sigma E[max of N]`; 0 in a benchmark.
 
-    **Arguments:** how the machine is run; `chips` N that wait for each other.
+    E[max of N] is the expected maximum of N standard normal variables.
+
+    **Arguments:**
+
+    - `operation`: how the machine is run, with the stall fraction and the spread sigma of stragglers.
+    - `chips`: number N of chips that wait for each other.
 
     **Source:** `hwopt/data/operations/production.toml`, from pairs in `hwopt/data/runs/production.csv`.
     """
@@ -200,15 +222,22 @@ def production_fraction(operation: Operation, chips: Scalar) -> Scalar:
 def step_time(
     run: TrainingRun, cluster: Cluster, plan: Plan, weights: Weights, outside: Offloaded, maximum: Maximum
 ) -> StepTime:
-    """Time of one training step of a site and its parts.
+    """Return the time of one training step of a site and its breakdown.
 
-    `T = (1 + jitter + production)(m T_mb + (p - 1)/v F + sends + exposed gradients + optimizer) + overhead`, where F is a
-    mean stage's micro-batch, `T_mb = max(F fullest, F last + head)` the slowest stage's, m the micro-batches; kernels and
-    communication alike take the stack's `level` times what their parts say. The
-    memory pool's link and the exchange between sites add what their overlap leaves; training data, what the rest of the
-    step does not cover.
+    `T = (1 + jitter + production)(m T_mb + (p - 1)/v F + sends + exposed gradients + optimizer) + overhead`
 
-    **Arguments:** run, cluster and plan of one site (`sites.one_site`); `weights` of a chip; what is `outside` in the pool.
+    - F is a mean stage's time for one micro-batch, m the number of micro-batches, p that of stages, v that of chunks per stage.
+    - `T_mb = max(F fullest, F last + head)` is the time of the slowest stage.
+    - The stack's `level`, a global step-time factor, multiplies all kernel and communication times.
+    - The memory pool's link and the exchange between sites add their exposed time.
+    - Training data adds the part of its input time that exceeds the rest of the step.
+
+    **Arguments:**
+
+    - `run`, `cluster`, `plan`: those of one site (`sites.one_site`).
+    - `weights`: weights of a chip.
+    - `outside`: bytes offloaded to the memory pool.
+    - `maximum`: exact or smooth maximum.
 
     **Source:** bubble: Narayanan et al. 2021 (arXiv 2104.04473) section 2.2.
     """
@@ -220,15 +249,15 @@ def step_time(
     slowest = maximum(stage_s * plan.fullest_stage, stage_s * plan.last_stage + head_s)
 
     send = level * pipeline_send_s(run, cluster, plan)
-    can_overlap = several(plan.virtual_stages)  # 1F1B without chunks sends and receives in line
+    can_overlap = several(plan.virtual_stages)  # 1F1B without chunks sends and receives without overlap
     sends = 2.0 * plan.virtual_stages * send
     with_sends = overlapped(slowest, sends, stack.pp_overlap * can_overlap, stack.communication_slowdown, maximum)
     pp_comm = m * (with_sends - slowest) + 2.0 * (plan.pp - 1.0) * send
     bubble = plan.bubble_fraction * (plan.pp - 1.0) / plan.virtual_stages * stage_s
 
     sync = level * gradient_sync_s(run, cluster, plan, weights)
-    # Beside the last micro-batches with their sends: no work hides two communications at once. Written as the larger of two
-    # sums over all m micro-batches, not as what is added to them, so that solvers see no difference of times.
+    # Gradients overlap with the last micro-batches including their sends, so that no work hides two communications at once.
+    # Written as the larger of two sums over all m micro-batches, so that solvers see no difference of times.
     left = plain_micro_batches(stack, plan, m)
     with_sync = maximum(m * with_sends + stack.communication_slowdown * sync, left * with_sends + sync)
     dp_exposed = with_sync - m * with_sends

@@ -1,4 +1,4 @@
-"""Fine-tuning after pre-training on something else: how much data of the new kind that is worth."""
+"""Transfer learning: the amount of fine-tuning data that pre-training on another distribution replaces."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -12,14 +12,17 @@ from hwopt.workload.transfer import Transfer
 from hwopt.workload.transformer import active_parameters, total_parameters
 
 SATURATED = 0.99
-"""Share of the loss with data at hand that the loss with all data is, where a model is taken to have enough."""
+"""Ratio of the loss with unlimited data to the loss with the available data, from which on a model is taken to have enough."""
 
 LOW_DATA = 0.1
-"""Part of that data up to which the law was fitted. **Source:** Hernandez et al., arXiv 2102.01293, 1.1 and appendix A."""
+"""Fraction of `saturating_tokens` up to which the transfer law was fitted.
+
+**Source:** Hernandez et al., arXiv 2102.01293, 1.1 and appendix A.
+"""
 
 
 class Transferred(eqx.Module):
-    """Data of a fine-tuning run, and what pre-training adds to it."""
+    """Data of a fine-tuning run and the equivalent data that pre-training adds."""
 
     tokens: Scalar = output("token", "different tokens of the new kind that the run has")
     transferred_tokens: Scalar = output("token", "tokens of the new kind that pre-training is worth besides")
@@ -30,8 +33,8 @@ class Transferred(eqx.Module):
 def transferred_tokens(law: Transfer, parameters: Scalar, tokens: Scalar) -> Scalar:
     """Tokens of the new kind that pre-training is worth, `k (c D)^alpha N^beta / c`, with c characters a token.
 
-    **Source:** Hernandez et al., Scaling Laws for Transfer, arXiv 2102.01293, equation 1.1: text to Python, by transformers of up
-    to about 1e9 parameters; it counts parameters without embeddings, here all that a dense model of equal loss has.
+    **Source:** Hernandez et al., Scaling Laws for Transfer, arXiv 2102.01293, equation 1.1: text to Python, by transformers of
+    up to about 1e9 parameters; it counts parameters without embeddings, here all that a dense model of equal loss has.
     """
     characters = law.characters_per_token * tokens
     worth = law.transfer_coefficient * characters**law.data_exponent * parameters**law.size_exponent
@@ -39,13 +42,16 @@ def transferred_tokens(law: Transfer, parameters: Scalar, tokens: Scalar) -> Sca
 
 
 def saturating_tokens(law: LossLaw, parameters: Scalar) -> Scalar:
-    """Tokens with which a model from scratch comes within a hundredth of what it can do: `L(inf) = 0.99 L(D)`."""
+    """Return the tokens D at which a model trained from scratch is within 1 % of its lowest loss: `L(inf) = 0.99 L(D)`."""
     excess = learning.loss_floor(law, parameters) * (1.0 / SATURATED - 1.0)
     return (law.token_coefficient / excess) ** (1.0 / law.token_exponent)
 
 
 def transferred(run: TrainingRun, law: Transfer) -> Transferred:
-    """What pre-training adds to the data of a run: its different tokens, as many as it processes or as there are."""
+    """Return the equivalent data that pre-training adds to a run.
+
+    The run's data are its unique tokens, or the tokens that it processes if these are fewer.
+    """
     tokens = jnp.where(run.tokens < run.unique_tokens, run.tokens, run.unique_tokens)
     size = learning.dense_equivalent_parameters(run.law, active_parameters(run.model), total_parameters(run.model))
     added = transferred_tokens(law, size, tokens)
