@@ -1,4 +1,4 @@
-"""Keys and values: what a token leaves behind in memory, and what a pass reads of it."""
+"""KV cache: bytes that a token occupies, bytes that a pass reads, and bytes that move between groups of chips."""
 
 import jax.numpy as jnp
 
@@ -12,9 +12,10 @@ from hwopt.workload.transformer import Transformer
 
 
 def token_bytes(service: Service, plan: Plan) -> Scalar:
-    """Bytes that one token keeps in one layer on one chip: `max(k/t, 1) (d + d_v) e`; latent attention `(r_kv + d_rope) e`.
+    """Return the KV-cache bytes of one token in one layer on one chip, before sharding among ranks that share a head.
 
-    A latent is shared by all heads, so every tensor-parallel rank holds it whole.
+    `max(k/t, 1) (d + d_v) e` for k key-value heads over t ranks; `(r_kv + d_rope) e` for latent attention (MLA). A latent is
+    shared by all heads, so every tensor-parallel rank stores it whole.
     """
     w = service.model
     grouped = kv_heads_per_chip(w, plan) * (w.qk_dim + w.v_dim)
@@ -22,20 +23,24 @@ def token_bytes(service: Service, plan: Plan) -> Scalar:
 
 
 def copies(shape: Transformer, plan: Plan) -> Scalar:
-    """Ranks that share the keys and values of one head, or of one latent: `max(t/k, 1)`."""
+    """Return the number of tensor-parallel ranks that share the keys and values of one head: `max(t/k, 1)`; t for a latent."""
     shared = kv_heads_per_chip(shape, plan) * (
         plan.tp / shape.kv_heads
-    )  # so that what copies share keeps no kink at t = k
+    )  # written so that the bytes shared among copies have no kink at t = k
     return jnp.where(shape.kv_rank > 0, plan.tp, shared)
 
 
 def held_token_bytes(service: Service, plan: Plan, stack: Stack) -> Scalar:
-    """`token_bytes`, less what ranks that share a head spread among them: by sequence, or by token where the plan says so."""
+    """Return the KV-cache bytes that a chip stores per token and layer.
+
+    Ranks that share a head may shard its cache, by sequence (`Stack.cache_sharded`) or by token (the plan's `cache_split`).
+    Without either it is `token_bytes`.
+    """
     return _spread_token_bytes(service, plan, stack, 1.0 if plan.layout is None else plan.layout.cache_split)
 
 
 def gathered_token_bytes(service: Service, plan: Plan, stack: Stack) -> Scalar:
-    """The same where ranks that hold some of the tokens each have all of them again."""
+    """Return the KV-cache bytes per token and layer once ranks that shard the cache by token have gathered all tokens."""
     return _spread_token_bytes(service, plan, stack, 1.0)
 
 
@@ -45,23 +50,26 @@ def _spread_token_bytes(service: Service, plan: Plan, stack: Stack, split: Scala
 
 
 def reads(shape: Transformer, plan: Plan, stack: Stack) -> Scalar:
-    """How often a generated token reads keys and values: once, and again for a share of the group's further query heads."""
+    """Return how many times a generated token reads its cache.
+
+    It is once, plus `Stack.cache_rereads` for each further query head of a grouped-query group.
+    """
     group = shape.heads / plan.tp / kv_heads_per_chip(shape, plan)
     return 1.0 + stack.cache_rereads * jnp.where(shape.kv_rank > 0, 0.0, above_zero(group - 1.0))
 
 
 def layer_mean(shape: Transformer, tokens: Scalar) -> Scalar:
-    """Tokens that a layer keeps, mean over layers: all, or no more than its window."""
+    """Return the tokens that a layer keeps in its cache, mean over layers: all tokens, or at most a sliding window."""
     inside = tokens - above_zero(tokens - shape.window_tokens)
     local = shape.local_layers_fraction
     return (1.0 - local) * tokens + local * inside
 
 
 def prompt_span(shape: Transformer, cached: Scalar, new: Scalar) -> Scalar:
-    """Keys that a prompt's new token meets, mean over its tokens and over layers: cached ones and half of the new ones.
+    """Return the average number of keys that a prompt's new token attends to: all cached ones and half of the new ones.
 
-    In layers of window w, each token meets no more than w: `((w^2 - P^2) / 2 + w (P + s - w)) / s` where the window fills
-    within the s new tokens after P cached ones.
+    In layers with a sliding window a token attends to at most w keys. Where the window fills within the s new tokens after P
+    cached ones, the mean is `((w^2 - P^2) / 2 + w (P + s - w)) / s`. The result is the mean over layers.
     """
     w = shape.window_tokens
     filling = (0.5 * (w * w - cached * cached) + w * above_zero(cached + new - w)) / new
@@ -71,13 +79,16 @@ def prompt_span(shape: Transformer, cached: Scalar, new: Scalar) -> Scalar:
 
 
 def request_bytes(service: Service) -> Scalar:
-    """Keys and values of one prompt, all layers, once."""
+    """Return the bytes of keys and values of one prompt over all layers, without copies."""
     w = service.model
     each = jnp.where(w.kv_rank > 0, w.kv_rank + w.rope_dim, w.kv_heads * (w.qk_dim + w.v_dim))
     return each * service.kv_bytes * w.layers * layer_mean(w, service.input_tokens)
 
 
 def received_bytes(service: Service, plan: Plan, stack: Stack) -> Scalar:
-    """Keys and values of one prompt that a chip of the plan needs: copies where more ranks than heads share a sequence."""
+    """Return the bytes of one prompt's keys and values that each chip of the plan receives.
+
+    They include copies where a sequence has more tensor-parallel ranks than key-value heads.
+    """
     w = service.model
     return held_token_bytes(service, plan, stack) * (w.layers / plan.pp) * layer_mean(w, service.input_tokens)

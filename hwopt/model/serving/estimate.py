@@ -1,4 +1,4 @@
-"""A service on a machine under a plan: its steady state, and what that takes in power, money and carbon."""
+"""Report of a service on a cluster under a plan: its steady state, power, cost and carbon."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -26,17 +26,27 @@ from hwopt.workload.transformer import active_parameters, total_parameters
 def serving_report(
     service: Service, cluster: AnyCluster, plan: Plan | Disaggregated, maximum: Maximum, given: Lifted | None
 ) -> tuple[ServingReport, LiftedMargins]:
-    """A service. **Arguments:** what the model would find as roots, where it is `given`: of these the junction temperatures.
+    """Return the report of a service, and margins of the lifted variables.
 
-    Failures take `lambda n R` of the time between them from a replica of n chips; no work is lost but the requests'.
+    Failures take `lambda n R` of the time of a replica of n chips, with failure rate lambda and recovery time R. They lose no
+    work except requests in flight.
 
-    A request's cost C is divided among its phases by the machine's time that each takes: `p_in = C (1 - a) / n` a new input token,
-    `p_out = C a / o` an output token, a the share of answers. Prompts take what they add to the passes that they join, `a = usual
-    pass / mean pass`; of two groups of chips each takes its own, idle or not, `a = chips of answers / chips`. They add up:
-    `n p_in + o p_out = C`. Two kinds of chips share by what they cost whatever they do, `a = standing cost of answers' / all`.
+    A request's cost C is split between prefill and decode by machine time. Prices are `p_in = C (1 - a) / n` per new input
+    token and `p_out = C a / o` per output token, for n new input and o output tokens. So `n p_in + o p_out = C`. The decode
+    share a is:
 
-    Of two kinds of chips each group is a machine of its own, of as many chips as its plan uses: power, money and carbon add up, and
-    replicas are those of the group that loses more to failures.
+    - colocated: `usual pass / mean pass`, so prompts pay for the time that they add to the passes that they join;
+    - two groups of the same chip: `decode chips / chips`, so each group pays for its chips, idle or not;
+    - two groups of different chips: `standing cost of the decode group / total standing cost`.
+
+    Groups of different chips are machines of their own, each with as many chips as its plan uses. Power, cost and carbon add
+    up. Failures are those of the group that loses more time to them.
+
+    **Arguments:**
+
+    - `service`, `cluster`, `plan`: the workload, the machine and the parallelization.
+    - `maximum`: exact or smooth maximum.
+    - `given`: values of the lifted variables, of which a service has only junction temperatures; None to compute them.
     """
     clusters = cluster.groups
     states = [None for _ in clusters] if given is None else given.groups
@@ -114,7 +124,8 @@ def serving_report(
 
 
 def _sized(clusters: tuple[Cluster, ...], plan: Any) -> list[Cluster]:
-    """Clusters by kind of chip, each of as many chips as its plan uses; of one kind as it is."""
+    """Return one cluster for each chip type, resized to the chips that its plan uses. A single cluster is returned
+    unchanged."""
     if len(clusters) == 1:
         return list(clusters)
     plans = list(plan.groups.values())
@@ -122,7 +133,8 @@ def _sized(clusters: tuple[Cluster, ...], plan: Any) -> list[Cluster]:
 
 
 class _Paid(NamedTuple):
-    """What a request takes: of each kind of chip energy at the meter, mean power, cost by the second; money and carbon of all."""
+    """Energy, power and cost of a request. Lists have an entry for each chip type: energy at the meter, mean power,
+    spending."""
 
     joules: list[Scalar]
     powers_w: list[Scalar]
@@ -133,9 +145,15 @@ class _Paid(NamedTuple):
 
 
 def _paid(its: Sequence[Machine], works: Sequence[power.Activity], between: Scalar) -> _Paid:
-    """By the request, not by the second: what is done does not depend on how often.
+    """Return energy, power and cost per request.
 
-    **Arguments:** `works` a request of each kind of chip; the time `between` two requests.
+    They are computed per request, not per second, because the work of a request does not depend on the request rate.
+
+    **Arguments:**
+
+    - `its`: a machine for each chip type.
+    - `works`: activity of each chip type per request.
+    - `between`: seconds between two requests.
     """
     idle_w = [it.pue * (it.cluster.chips * power.idle_it_w(it.cluster, it.point) + it.standing_w) for it in its]
     active_j = [it.pue * power.active_it_w(it.cluster, it.point, work) for it, work in zip(its, works, strict=True)]
@@ -158,7 +176,10 @@ def _paid(its: Sequence[Machine], works: Sequence[power.Activity], between: Scal
 
 
 def _stops(its: Sequence[Machine], state: SteadyState) -> tuple[reliability.Interruptions, Scalar]:
-    """Interruptions of a replica, 1/s, and the time that they take over the time between them, of the group that loses more."""
+    """Return the interruption rates of a replica, in 1/s, and its recovery time over its time between interruptions.
+
+    With two groups of chips, both are of the group that loses more time.
+    """
     most: tuple[reliability.Interruptions, Scalar] | None = None
     for it, chips in zip(its, state.instance_chips, strict=True):
         stops = reliability.interruptions(it.cluster, chips, it.point.junction_k)
@@ -174,7 +195,7 @@ def _stops(its: Sequence[Machine], state: SteadyState) -> tuple[reliability.Inte
 
 
 def _groups(its: Sequence[Machine], state: SteadyState, paid: _Paid) -> dict[str, GroupReport] | None:
-    """What each of two kinds of chips is and costs; None for one."""
+    """Return a report for each of two groups of different chips; None for a single chip type."""
     if len(its) == 1:
         return None
     fastest = state.answers_interval_s, state.prompts_interval_s
@@ -199,7 +220,7 @@ def _groups(its: Sequence[Machine], state: SteadyState, paid: _Paid) -> dict[str
 
 
 def _of_phases(service: Service, values: dict[str, Scalar]) -> dict[str, Any]:
-    """Metrics, not a number where the machine does not do the phases that they are of."""
+    """Return metrics by name, with NaN where the machine does not do the phases (prefill, decode) that a metric needs."""
     known = outputs(ServingReport)
     masked = {}
     for name, value in values.items():

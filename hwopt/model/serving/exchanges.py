@@ -1,4 +1,4 @@
-"""Communication of one layer of a pass, before any overlap: among tensor parallel ranks, to experts, for attention, of weights."""
+"""Communication of one layer in a serving pass, before overlap: tensor parallel, expert parallel, attention, weights."""
 
 import jax.numpy as jnp
 
@@ -15,16 +15,21 @@ from hwopt.types import Scalar
 from hwopt.workload.service import Service
 
 LOG_WEIGHT_BYTES = 4.0
-"""Of the logarithm of a head's sum of exponentials, 32 bit, which goes with each partial output of attention."""
+"""Bytes of a head's log-sum-exp (32 bit), sent with each partial attention output."""
 
 
 def exchanges_s(flow: work.Flow, cluster: Cluster, plan: Plan, moe: Scalar, prompts: Scalar) -> tuple[Scalar, Scalar]:
-    """Tensor- and expert-parallel communication of one layer, before any overlap.
+    """Return the tensor- and expert-parallel communication times of one layer, before any overlap.
 
-    All-reduces of the activations after attention and after the MLP, once for both in parallel layers; outputs of experts and
-    shared experts are added up before. Where experts are spread, shared experts have their own, and experts that tensor ranks
-    share too. Dispatch and combine as in training, or all tokens at all ranks (`gathered_s`); kernels that send one copy a
-    domain are for `prompts`, the share of tokens that are new ones of prompts: those of low latency send each copy on its own.
+    Tensor parallelism all-reduces the activations after attention and after the MLP, in parallel layers once for both. Without
+    expert parallelism the outputs of routed and shared experts are summed first. With it, shared experts have their own
+    all-reduce, and so do experts that are split over tensor-parallel ranks. Expert parallelism dispatches and combines tokens
+    as in training, or gathers all tokens at all ranks (`gathered_s`).
+
+    **Arguments:** `prompts`: share of the tokens that are new prompt tokens. Only these use kernels that deduplicate copies per
+    domain; low-latency kernels for decoding send each copy separately.
+
+    **Returns:** seconds of tensor and of expert parallelism.
     """
     w = flow.model
     around, within = all_reduces_s(flow, cluster, plan, w.experts_per_token / plan.tp * plan.expert_tp)
@@ -38,10 +43,11 @@ def exchanges_s(flow: work.Flow, cluster: Cluster, plan: Plan, moe: Scalar, prom
 
 
 def gathered_s(flow: work.Flow, cluster: Cluster, plan: Plan) -> Scalar:
-    """An all-gather of the tokens of all ranks that experts are spread over, and a reduce-scatter of what comes of them.
+    """Return the seconds of expert parallelism by an all-gather of tokens and a reduce-scatter of outputs.
 
-    `e tokens h / t` elements each, whatever k is: less than an all-to-all of k copies where `k > e - 1`, e - 1 times that of one
-    copy. On the way there in the format of the dispatch (`Stack.dispatch_bytes_share`).
+    Each moves `e tokens h / t` elements, independent of the k experts per token. This is less than an all-to-all of k copies
+    where `k > e - 1`, and e - 1 times an all-to-all of one copy. The all-gather uses the number format of the dispatch
+    (`Stack.dispatch_bytes_share`).
 
     **Source:** NVIDIA, TensorRT LLM tech blog 18, One-Sided AlltoAll over NVLink, 2026: background.
     """
@@ -54,10 +60,11 @@ def gathered_s(flow: work.Flow, cluster: Cluster, plan: Plan) -> Scalar:
 
 
 def spread_s(service: Service, cluster: Cluster, plan: Plan, batch: Batch) -> Scalar:
-    """Two all-to-alls of one layer where ranks keep keys and values by sequence: queries there, and what they met back.
+    """Return the seconds of two all-to-alls of one layer where ranks that share a head shard the KV cache by sequence.
 
-    `b q (a / t) (d + d_v) / 2` elements each, among the ranks that share a head; of latent attention `(2 r_kv + d_rope) / 2` a
-    head, since ranks multiply up to their own heads alone.
+    The first sends queries to the rank that stores the sequence, the second returns attention outputs. Each moves
+    `b q (a / t) (d + d_v) / 2` elements. For latent attention a head takes `(2 r_kv + d_rope) / 2` elements in place of
+    `(d + d_v) / 2`, because each rank does the up-projection only for its own heads.
 
     **Source:** Pope et al., arXiv 2211.05102, section 3.3.
     """
@@ -71,11 +78,11 @@ def spread_s(service: Service, cluster: Cluster, plan: Plan, batch: Batch) -> Sc
 
 
 def split_s(service: Service, cluster: Cluster, plan: Plan, batch: Batch) -> Scalar:
-    """Exchanges of one layer among the ranks that hold keys and values of a head together, each some of the tokens.
+    """Return the seconds of one layer's exchanges among n ranks that shard the KV cache of a head by token.
 
-    Each meets its tokens with the queries of all: `b q n (a / t) d` elements are gathered, and `d_v` wide outputs with the
-    logarithm of their weight (4 bytes) are added up and shared out again; of latent attention d is `r_kv + d_rope` and d_v
-    `r_kv`. Prompts gather the cached tokens before them.
+    Each rank computes attention of all queries over its own tokens. Queries are gathered (`b q n (a / t) d` elements). Partial
+    outputs of width `d_v`, each with its log-sum-exp (4 bytes), are reduce-scattered. For latent attention d is `r_kv + d_rope`
+    and d_v is `r_kv`. Prompts gather the cached tokens before them. The result is 0 for a plan without a serving layout.
 
     **Source:** the sums of partial softmaxes: Dao et al., Flash-Decoding, 2023; layouts: vLLM, decode context parallel; Bhatia
     et al., Helix Parallelism, arXiv 2507.07120.
@@ -96,7 +103,10 @@ def split_s(service: Service, cluster: Cluster, plan: Plan, batch: Batch) -> Sca
 
 
 def gather_s(service: Service, cluster: Cluster, plan: Plan, weights: Weights, moe: Scalar) -> Scalar:
-    """Gathering one layer's weights where they are spread over replicas, before any overlap; 0 where each holds its own."""
+    """Return the seconds to gather one layer's weights that are sharded over replicas, before any overlap.
+
+    It is 0 where each replica stores all its weights.
+    """
     own, experts = collectives.ring_passes_s(
         cluster.network,
         jnp.stack([weights.layer(moe), weights.experts_layer]) * service.weight_bytes,

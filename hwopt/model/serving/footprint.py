@@ -1,4 +1,4 @@
-"""Memory that serving takes of a chip, and what else a plan uses of what there is."""
+"""Memory footprint of a chip in serving: weights, KV cache, activations, reserve."""
 
 from typing import NamedTuple
 
@@ -15,18 +15,20 @@ from hwopt.types import Scalar
 from hwopt.workload.service import Service
 
 LOGIT_BYTES = 4.0
-"""A logit in memory: 32 bit."""
+"""Bytes of a logit in memory (32 bit)."""
 
 CHUNK_TOKENS = 512.0
-"""Tokens of prompts whose activations are held at a time (assumption, 128 to 8,192: engines cut prompts where memory is
-short)."""
+"""Maximum number of prompt tokens whose activations are in memory at the same time.
+
+**Source:** assumption, 128 to 8,192; engines split prompts into chunks where memory is short.
+"""
 
 TABLE_BYTES = 2.0
-"""An element of embedding and head, which stay 16 bit in narrow formats."""
+"""Bytes of an element of embedding and head, which stay 16 bit when layers use narrower formats."""
 
 
 class ServingFootprint(NamedTuple):
-    """Bytes of the fullest chip's memory; the parts add up to the total."""
+    """Bytes needed in the fullest chip's memory. The fields add up to the total."""
 
     weights_bytes: Array
     cache_bytes: Array  # keys and values of all sequences
@@ -39,19 +41,25 @@ class ServingFootprint(NamedTuple):
 
 
 def draft_share(service: Service) -> Scalar:
-    """Weights and time of a draft model over the model's; 0 where nothing is drafted."""
+    """Return the weights and pass time of the draft model relative to the target model; 0 without speculative decoding."""
     return jnp.where(service.drafted_tokens > 0.0, service.draft_fraction, 0.0)
 
 
 def footprint(service: Service, cluster: Cluster, plan: Plan, batch: Batch, resident: Scalar) -> ServingFootprint:
-    """Memory of the fullest chip. **Arguments:** `resident` tokens in the cache of a replica, mean over layers."""
+    """Return the memory footprint of the fullest chip.
+
+    **Arguments:**
+
+    - `batch`: largest batch of a forward pass.
+    - `resident`: tokens in the KV cache of a replica, mean over layers.
+    """
     w, stack = service.model, cluster.stack
     weights = chip_weights(w, plan)
     wider = above_zero(TABLE_BYTES - service.weight_bytes)
     tables = table_parameters(w, plan) / (1.0 + plan.weights_sharded * (weights.ranks - 1.0))
     weights_bytes = service.weight_bytes * weights.sharded(plan.weights_sharded) + wider * tables
     layer = larger_layer(w, weights.dense_layer, weights.moe_layer + weights.experts_layer)
-    whole = plan.weights_sharded * stack.layers_whole * layer * service.weight_bytes  # gathered: at work, and the next
+    whole = plan.weights_sharded * stack.layers_whole * layer * service.weight_bytes  # gathered: current and next layer
     kept = resident * cache.held_token_bytes(service, plan, stack) * (w.layers / plan.pp) * plan.fullest_stage
     ffn = hard_maximum(w.ffn, w.expert_ffn * w.experts_per_token)
     row = service.activation_bytes * (4.0 * w.hidden + w.mlp_matrices * ffn / plan.tp)

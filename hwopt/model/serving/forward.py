@@ -1,4 +1,4 @@
-"""One pass of a batch through the model: sequences that get their next tokens, prompts beside them, or either alone."""
+"""Time of one forward pass in serving: a batch of decoding sequences, of prompts, or of both (continuous batching)."""
 
 from typing import NamedTuple
 
@@ -24,35 +24,39 @@ from hwopt.workload.service import Service
 from hwopt.workload.transformer import Transformer
 
 SCORE_BYTES = 8.0
-"""HBM bytes a stored 16-bit score costs without a fused kernel: product written (2), softmax read and written (4), values'
-product read (2). Training's 13 hold dropout too."""
+"""HBM bytes per 16-bit attention score without a fused kernel.
+
+Score product written (2), softmax read and written (4), value product read (2). Training's 13 bytes also include dropout.
+"""
 
 SAMPLING_BYTES = 12.0
-"""HBM bytes a logit costs in sampling: written (4), read for the penalty and softmax (4), read for the choice (4). An
-estimate, 8 to 20."""
+"""HBM bytes per logit in sampling: written (4), read for penalty and softmax (4), read for the choice (4).
+
+**Source:** estimate, 8 to 20.
+"""
 
 _SAMPLING_KERNELS = 6.0
 
 
 class PassTime(NamedTuple):
-    """Time of one pass on all stages, and what chips do in it."""
+    """Time of one pass through all pipeline stages, and the activity of chips in it."""
 
     latency_s: Array  # from the first stage back to it
-    period_s: Array  # between two passes of the same sequences, with a micro-batch for every stage
+    period_s: Array  # time between two passes of the same sequences, with a micro-batch for every stage
     breakdown: Breakdown  # of the period
     hidden_s: Array
-    busy_s: Array  # in which a chip computes or moves HBM data, of one micro-batch
+    busy_s: Array  # time in which a chip computes or moves HBM data, for one micro-batch
     hbm_s: Array
-    arithmetic_s: Array  # of the breakdown's `compute_s`, at the clock asked for
-    chip_flops: Array  # of one micro-batch, by the energy that they take at the clock that is kept
+    arithmetic_s: Array  # the breakdown's `compute_s` at the requested clock
+    chip_flops: Array  # FLOPs of one micro-batch, weighted by their energy at the sustained clock
 
 
 def active_experts(flow: work.Flow, plan: Plan) -> tuple[Scalar, Scalar]:
-    """Experts of a chip that a pass meets, and the token copies of each: `E_l (1 - (1 - k/E)^T)`; at least one.
+    """Return the number of a chip's E_l experts that a pass activates, and the token copies of each.
 
-    T tokens of the expert-parallel group choose k of E experts each, at random. Few tokens meet few experts, and weights of
-    the others are not read; some chip of the group meets one. Copies of an expert share its tokens. Saturates, so not log-log
-    convex in the batch.
+    The number is `E_l (1 - (1 - k/E)^T)`, at least one. T tokens of the expert-parallel group choose k of E experts each, at
+    random. With few tokens only few experts are active, and the weights of the others are not read. Copies of an expert share
+    its tokens. The expression saturates, so it is not log-log convex in the batch.
     """
     w = flow.model
     has = w.experts > 0
@@ -73,7 +77,7 @@ def _flow(service: Service, batch: Batch) -> work.Flow:
 
 
 def _table(service: Service, plan: Plan, batch: Batch) -> work.Gemms:
-    """The GEMM table of a pass: experts that are met, the head for sampled tokens alone."""
+    """Return the GEMM table of a pass, with active experts only, and the head only for sampled tokens."""
     flow = _flow(service, batch)
     table = work.gemms(flow, plan)
     met, tokens = active_experts(flow, plan)
@@ -86,10 +90,11 @@ def _table(service: Service, plan: Plan, batch: Batch) -> work.Gemms:
 
 
 def attention_flops(w: Transformer, batch: Batch) -> tuple[Scalar, Scalar]:
-    """Attention core of one layer, all heads, one replica: of generated tokens and of prompts.
+    """Return the FLOPs of one layer's attention core for one replica, all heads: of generated tokens and of prompts.
 
-    `2 b q L a (d + d_v)`; latent attention multiplies queries with the latent itself, `2 b q L a (2 r_kv + d_rope)`. Prompts:
-    `2 c span a (d + d_v)`, span the cached tokens and half of the new ones.
+    - Generated tokens over a context of L tokens: `2 b q L a (d + d_v)`. Latent attention multiplies queries with the latent
+      itself: `2 b q L a (2 r_kv + d_rope)`.
+    - Prompts: `2 c span a (d + d_v)`, where span is the cached tokens and half of the new ones.
     """
     width = w.qk_dim + w.v_dim
     absorbed = jnp.where(w.kv_rank > 0, 2.0 * w.kv_rank + w.rope_dim, width)
@@ -99,7 +104,7 @@ def attention_flops(w: Transformer, batch: Batch) -> tuple[Scalar, Scalar]:
 
 
 def _attention(service: Service, chip: Chip, stack: Stack, plan: Plan, batch: Batch, maximum: Maximum) -> KernelTime:
-    """Attention core of one layer: reading the cache of sequences, and prompts as in training."""
+    """Return the kernel time of one layer's attention core: decoding, which reads the KV cache, and prefill, as in training."""
     w = service.model
     rate = wide_rate(chip, service) * stack.attention_forward_efficiency
     decoding, prompts = (flops / plan.tp for flops in attention_flops(w, batch))
@@ -117,7 +122,7 @@ def _attention(service: Service, chip: Chip, stack: Stack, plan: Plan, batch: Ba
     streams = streams + batch.prompts * cache.layer_mean(w, batch.prompt_context) * whole
     stored = stack.attention_scores_stored
     scores = stored * batch.prompt_tokens * (batch.prompt_context + batch.prompt_length) * heads
-    # Without a fused kernel the half that no token may see is computed too.
+    # An unfused kernel computes the masked half of the scores, too.
     unseen = 0.5 * batch.prompt_length / (batch.prompt_context + 0.5 * batch.prompt_length)
     computed = prompts * (1.0 + stored * unseen)
     of_prompts = kernel_time(computed, rate, streams, chip, 0.0, stack, maximum)
@@ -126,7 +131,7 @@ def _attention(service: Service, chip: Chip, stack: Stack, plan: Plan, batch: Ba
 
 
 def _in_halves(plan: Plan, batch: Batch) -> tuple[Scalar | float, Batch]:
-    """How many parts of a batch follow each other through a layer, and one of them."""
+    """Return the number of parts (1 or 2) into which two-batch overlap splits a batch, and one such part."""
     if plan.layout is None:
         return 1.0, batch
     parts = 1.0 + plan.layout.two_batches
@@ -139,7 +144,7 @@ def _in_halves(plan: Plan, batch: Batch) -> tuple[Scalar | float, Batch]:
 
 
 def _head(service: Service, cluster: Cluster, plan: Plan, table: KernelTime, batch: Batch) -> ExposedTime:
-    """Embedding, output head and sampling of one micro-batch."""
+    """Return the time of embedding, output head and sampling for one micro-batch."""
     stack, w = cluster.stack, service.model
     logits = batch.sampled * w.vocab
     passes = stream_time(SAMPLING_BYTES * logits / plan.tp, cluster.chip, _SAMPLING_KERNELS, stack)
@@ -153,7 +158,7 @@ def _head(service: Service, cluster: Cluster, plan: Plan, table: KernelTime, bat
 
 
 def pass_flops(w: Transformer, batch: Batch) -> Scalar:
-    """FLOPs of one pass of one replica by mathematics: 2 a weight and token, the head for sampled tokens, attention."""
+    """Return the model FLOPs of one pass of one replica: 2 per weight and token, the head for sampled tokens, attention."""
     layers = work.matrix_parameters(w) - w.vocab * w.hidden
     decoding, prompts = attention_flops(w, batch)
     return 2.0 * batch.rows * layers + 2.0 * batch.sampled * w.vocab * w.hidden + (decoding + prompts) * w.layers
@@ -162,7 +167,7 @@ def pass_flops(w: Transformer, batch: Batch) -> Scalar:
 def pass_gemms(
     service: Service, cluster: Cluster, plan: Plan, batch: Batch, maximum: Maximum
 ) -> tuple[work.Gemms, KernelTime]:
-    """The GEMM table of a pass, and the time of each."""
+    """Return the GEMM table of a pass and the time of each GEMM."""
     table = _table(service, plan, batch)
     return table, gemm_time(table, service, cluster.chip, cluster.stack, maximum, service.weight_bytes)
 
@@ -170,12 +175,15 @@ def pass_gemms(
 def _layers(
     service: Service, cluster: Cluster, plan: Plan, batch: Batch, table: KernelTime | None, maximum: Maximum
 ) -> ExposedTime:
-    """All layers of one pass of a batch. **Arguments:** `table` of its GEMMs' times, where they are known.
+    """Return the time of all layers in one pass of a batch.
 
-    Of two halves of a batch exchanges with experts of one hide under all work of the other (`Stack.two_batch_overlap`); what
-    the first of L layers waits for is left out.
+    With two-batch overlap, expert exchanges of one half of a batch overlap with all work of the other half
+    (`Stack.two_batch_overlap`). The exposed exchange of the first layer is neglected.
 
-    **Source:** DeepSeek-AI, DeepSeek-V3 Technical Report, arXiv 2412.19437, sections 3.4.1 and 3.4.2; SGLang, two-batch overlap.
+    **Arguments:** `table`: times of the batch's GEMMs; None to compute them.
+
+    **Source:** DeepSeek-AI, DeepSeek-V3 Technical Report, arXiv 2412.19437, sections 3.4.1 and 3.4.2; SGLang, two-batch
+    overlap.
     """
     flow, w = _flow(service, batch), service.model
     if table is None:
@@ -205,11 +213,13 @@ def _layers(
 
 
 def pass_time(service: Service, cluster: Cluster, plan: Plan, batch: Batch, maximum: Maximum) -> PassTime:
-    """Time of a pass of `batch`, a micro-batch of each replica.
+    """Return the time of a pass of `batch`, which is one micro-batch of each replica.
 
-    Latency: `L layers + head + p sends`, whatever the number of stages: a pipeline adds capacity, and sends. Period: the
-    latency, or p times the slowest stage where stages are uneven, or what the host takes for the sequences beside it. Weights
-    are read once a pass whatever the batch; the cache once for each sequence.
+    - The latency is `L layers + head + p sends`. More pipeline stages add capacity and sends, but do not shorten it.
+    - The period is the largest of the latency, p times the slowest stage (where stages are uneven), and the host's time for its
+      sequences.
+
+    Weights are read once a pass regardless of the batch; the KV cache is read once for each sequence.
 
     **Returns:** s; `breakdown` adds up to `period_s`.
     """
@@ -253,9 +263,10 @@ def pass_time(service: Service, cluster: Cluster, plan: Plan, batch: Batch, maxi
 
 
 def floor_s(service: Service, cluster: Cluster, plan: Plan, batch: Batch) -> Scalar:
-    """The least time of a pass: all weights and caches that it reads over the bandwidth of the chips that share them.
+    """Return the memory-bandwidth floor of a pass: bytes of weights and KV cache read, over the bandwidth of the chips.
 
-    `(weights of layers met, head, b L cache) / (t HBM)`: stages follow each other, so their chips do not count.
+    `(weights of active layers and experts + head + b L cache) / (t HBM)`. Pipeline stages work one after the other, so the
+    floor counts the bandwidth of t tensor-parallel chips only.
 
     **Returns:** s.
     """

@@ -1,16 +1,17 @@
-"""Tails of a service: percentiles of the times users see, where requests arrive at random and differ in length.
+"""Queueing model of a service: percentiles of latency where requests arrive at random and differ in length.
 
-Requests arrive as a renewal process with squared coefficient of variation c_a: above 1 hyperexponential with balanced means (many
-come soon after one another, some after a long time), 1 Poisson, below 1 steadier. Prompts and answers have means and squared
-coefficients of variation; what they do at their ends is that of gamma distributions. A stream is what repeats passes over at most b
-sequences: one stage's micro-batch of a replica. Requests go to streams at random, each its own queue, or to the one with the
-fewest, as good as one queue for the slots of all.
+Requests arrive as a renewal process with squared coefficient of variation c_a. Above 1 it is hyperexponential with balanced
+means (bursts and long gaps), at 1 Poisson, below 1 steadier. Prompts and answers have means and squared coefficients of
+variation; their tails are those of gamma distributions. A stream is one stage's micro-batch of a replica: it repeats passes
+over at most b sequences, its slots. Requests go to streams at random, each with its own queue, or to the least loaded one,
+which is approximated by one queue for the slots of all streams.
 
-What delays a first token: the pass under way and the pass of one's own prompt, longer by other prompts that came meanwhile (a queue
-with gated service and, as every pass decodes, vacations), or, before that, a wait for one of the b slots.
+TTFT is delayed by the current pass and by the pass of the request's own prompt, which other prompts that arrive meanwhile
+lengthen. This is a queue with gated service and, because every pass decodes, vacations. Before that, a request may wait for one
+of the b slots.
 
-All is in closed form, of powers, exponentials and a few maxima, but for four of Newton's steps (`slots`). How far it is from an
-event simulation: `results/reference/percentiles.txt`.
+All formulas are closed forms of powers, exponentials and a few maxima, except four Newton steps (`slots`). Their error against
+an event simulation is in `results/reference/percentiles.txt`.
 """
 
 from typing import NamedTuple
@@ -21,35 +22,35 @@ from hwopt.model.numerics.maximum import above_zero, hard_maximum
 from hwopt.types import Scalar
 
 LEVELS = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
-"""Percentiles that are known, by name."""
+"""Supported percentiles by name."""
 
 NORMAL = {0.5: 0.0, 0.95: 1.6448536269514722, 0.99: 2.3263478740408408}
 """Quantiles of the standard normal distribution."""
 
 
 class Requests(NamedTuple):
-    """How requests differ: squared coefficients of variation, 0 where all are alike."""
+    """Variability of requests: squared coefficients of variation, 0 where all are equal."""
 
-    arrivals: Scalar  # c_a, of the times between them; Poisson: 1
-    prompts: Scalar  # c_p, of their new tokens
-    answers: Scalar  # c_o, of their tokens
-    least_loaded: Scalar  # 1: each goes to the stream with the fewest, 0: at random
+    arrivals: Scalar  # c_a, of interarrival times; Poisson: 1
+    prompts: Scalar  # c_p, of new prompt tokens
+    answers: Scalar  # c_o, of output tokens
+    least_loaded: Scalar  # 1: a request goes to the stream with the fewest sequences, 0: to a random one
 
 
 class Stream(NamedTuple):
-    """Passes of sequences, as one stream repeats them, and how much of what it can do is asked for."""
+    """Load and pass times of one stream, which repeats passes over its sequences."""
 
-    load: Scalar  # rho, requests over those that it can answer
-    full_s: Scalar  # T, of a pass of b sequences with the prompts of those that take the place of finished ones
-    empty_s: Scalar  # alpha, of a pass of hardly any
-    prompt_s: Scalar  # gamma, that one prompt adds to a pass; 0 where prompts have chips of their own
-    slots: Scalar  # b
-    passes: Scalar  # l, of an answer
-    streams: Scalar  # k
+    load: Scalar  # rho, request rate over the stream's capacity
+    full_s: Scalar  # T, time of a pass of b sequences, with the prompts of requests that replace finished ones
+    empty_s: Scalar  # alpha, time of a pass of almost no sequences
+    prompt_s: Scalar  # gamma, time that one prompt adds to a pass; 0 if prefill is on other chips
+    slots: Scalar  # b, maximum number of sequences
+    passes: Scalar  # l, passes of an answer
+    streams: Scalar  # k, number of streams
 
 
 class Spread(NamedTuple):
-    """A random time by its cumulants."""
+    """First three cumulants of a random time."""
 
     mean_s: Scalar
     variance: Scalar
@@ -57,20 +58,28 @@ class Spread(NamedTuple):
 
 
 def thinned(requests: Requests, streams: Scalar) -> Scalar:
-    """c_a of what one of k streams sees of arrivals that are spread at random: `1 + (c_a - 1) / k`.
+    """Return the squared coefficient of variation of arrivals at one of k streams that get them at random: `1 + (c_a - 1) / k`.
 
-    **Source:** Whitt, The Queueing Network Analyzer, Bell System Technical Journal 62 (9), 1983, section 4.4: exact for renewals.
+    **Source:** Whitt, The Queueing Network Analyzer, Bell System Technical Journal 62 (9), 1983, section 4.4: exact for
+    renewals.
     """
     return 1.0 + (requests.arrivals - 1.0) / streams
 
 
 def decay(load: Scalar, arrivals: Scalar, service: Scalar) -> Scalar:
-    """By how much, of the mean service time, a queue's waits are cut: `P(W > t) ~ exp(-u t / S)`; 1 - rho for M/M.
+    """Return the decay rate u of a queue's waiting time W, in units of the mean service time S: `P(W > t) ~ exp(-u t / S)`.
 
-    `u = (1 - 2 rho + sqrt(1 - 4 rho (1 - rho) (c_a - 1) / (c_a + 1))) / 2 x (c_a + 1) / (c_a + c_s)`: the root of GI/M for
-    balanced hyperexponential arrivals, of a quadratic, times Kingman's ratio where services are not exponential. Written as a
-    fraction whose parts do not cancel; for steadier arrivals, a gamma distribution, with a step of Newton's on
-    `1 - u = (1 + c_a u / rho)^(-1 / c_a)` from there. Exact for GI/M with bursts; tends to `2 (1 - rho) / (c_a + c_s)` at load 1.
+    `u = (1 - 2 rho + sqrt(1 - 4 rho (1 - rho) (c_a - 1) / (c_a + 1))) / 2 x (c_a + 1) / (c_a + c_s)`
+
+    The first factor is the root of the quadratic for a GI/M queue with balanced hyperexponential arrivals. The second is
+    Kingman's ratio for services that are not exponential. The code uses a form without cancellation. For steadier arrivals (c_a
+    < 1, gamma distributed) it adds a Newton step on `1 - u = (1 + c_a u / rho)^(-1 / c_a)`. The result is exact for GI/M with
+    c_a >= 1, is 1 - rho for M/M, and tends to `2 (1 - rho) / (c_a + c_s)` at load 1.
+
+    **Arguments:**
+
+    - `load`: rho.
+    - `arrivals`, `service`: squared coefficients of variation c_a and c_s of interarrival and service times.
 
     **Source:** Kleinrock, Queueing Systems 1, section 6.4 (GI/M/m); Kingman, Proc. Camb. Phil. Soc. 57, 1961; Allen,
     Probability, Statistics and Queueing Theory, section 5.3 (Cunneen).
@@ -86,7 +95,7 @@ def decay(load: Scalar, arrivals: Scalar, service: Scalar) -> Scalar:
 
 
 def normal_below(x: Scalar) -> Scalar:
-    """The standard normal distribution by a logistic: `1 / (1 + exp(-1.5976 x - 0.07056 x^3))`, to 2e-4.
+    """Return the standard normal distribution function by a logistic: `1 / (1 + exp(-1.5976 x - 0.07056 x^3))`, to 2e-4.
 
     **Source:** Page, Applied Statistics 26 (1), 1977.
     """
@@ -94,10 +103,12 @@ def normal_below(x: Scalar) -> Scalar:
 
 
 def quantile(time: Spread, level: float, floor_s: Scalar) -> Scalar:
-    """A quantile of a random time of three cumulants: a gamma distribution's; a lognormal one's median.
+    """Return a quantile of a random time from its cumulants: that of a gamma distribution, or a lognormal median.
 
-    The median of times with rare long ones is no gamma's: `floor + m^2 / sqrt(m^2 + variance)`, m the mean over the `floor_s` that
-    hardly any is below.
+    With rare long times a gamma distribution gives a poor median. The median is therefore that of a shifted lognormal
+    distribution, `floor + m^2 / sqrt(m^2 + variance)`, where m is the mean minus the floor.
+
+    **Arguments:** `floor_s`: time that almost no sample is below.
 
     **Source:** Johnson, Kotz, Balakrishnan, Continuous Univariate Distributions 1, ch. 14.
     """
@@ -108,7 +119,9 @@ def quantile(time: Spread, level: float, floor_s: Scalar) -> Scalar:
 
 
 def gamma_quantile(time: Spread, level: float) -> Scalar:
-    """Of a gamma distribution of three cumulants: `mean + sd 2 / s ((1 + s e)^3 - 1)`, `e = z / 6 - s / 36`, s the skewness.
+    """Return a quantile of the gamma distribution with given cumulants, by the Wilson-Hilferty approximation.
+
+    `mean + sd 2 / s ((1 + s e)^3 - 1)`, `e = z / 6 - s / 36`, with skewness s and normal quantile z.
 
     **Source:** Wilson, Hilferty, PNAS 17, 1931; Johnson, Kotz, Balakrishnan, Continuous Univariate Distributions 1, ch. 17.
     """
@@ -119,31 +132,32 @@ def gamma_quantile(time: Spread, level: float) -> Scalar:
 
 
 class Passes(NamedTuple):
-    """Passes of a stream at its load."""
+    """Passes of a stream at its load, derived from `Stream` and `Requests`."""
 
     load: Scalar  # rho
-    mean_s: Scalar  # C
-    full_s: Scalar
-    prompt_s: Scalar
-    decoding_s: Scalar  # D, of C without prompts
-    per_s: Scalar  # lambda, requests of a stream
+    mean_s: Scalar  # C, mean time of a pass
+    full_s: Scalar  # T, time of a pass with all slots taken
+    prompt_s: Scalar  # gamma, time that one prompt adds
+    decoding_s: Scalar  # D, the part of C without prompts
+    per_s: Scalar  # lambda, request rate of a stream
     follows: Scalar  # g, share of a pass that grows with the requests
-    sequences: Scalar  # n, of all streams that share their slots
-    slots: Scalar  # N, likewise
-    slots_each: Scalar  # b, of one stream
-    answer_passes: Scalar  # l
-    answer_s: Scalar  # l T / N, between two answers that end where all slots are taken
-    arrivals: Scalar  # c_a of what comes to these slots
-    stream_arrivals: Scalar  # and to one stream
-    service: Scalar  # c_s, of answers that end where all slots are taken
+    sequences: Scalar  # n, mean number of sequences in all streams that share their slots
+    slots: Scalar  # N, slots of all streams that share them
+    slots_each: Scalar  # b, slots of one stream
+    answer_passes: Scalar  # l, passes of an answer
+    answer_s: Scalar  # l T / N, time between the ends of two answers while all slots are taken
+    arrivals: Scalar  # c_a of arrivals at these slots
+    stream_arrivals: Scalar  # c_a of arrivals at one stream
+    service: Scalar  # c_s, squared coefficient of variation of the service time while all slots are taken
 
 
 def passes(requests: Requests, stream: Stream) -> Passes:
-    """A pass grows with its sequences, and these are as many as come while one stays: `C = 1 / ((1 - rho) / alpha + rho / T)`.
+    """Return the passes of a stream at its load, with mean pass time `C = 1 / ((1 - rho) / alpha + rho / T)`.
 
-    Where all slots are taken an answer that ends costs a prompt, a time that its length has no part in: `c_s = (1 - f)^2 c_o +
-    f^2 c_p`, f the share of prompts in a full pass. What one stream sees of arrivals that go to the one with the fewest lies
-    between what comes at random, and in turn (c_a / k); half of each is our own.
+    A pass grows with its sequences, and by Little's law these are the requests that arrive during a sequence's stay. While all
+    slots are taken, each finished answer lets in a new prompt, whose time does not depend on the answer's length. So
+    `c_s = (1 - f)^2 c_o + f^2 c_p`, where f is the share of prompts in a full pass. With least-loaded routing, c_a at one
+    stream lies between random routing (`thinned`) and round robin (c_a / k). The mean of both is our own choice.
     """
     together = jnp.where(requests.least_loaded > 0.0, stream.streams, 1.0)
     slots = together * stream.slots
@@ -172,13 +186,17 @@ def passes(requests: Requests, stream: Stream) -> Passes:
 
 
 def companions_per_s(at: Passes) -> Scalar:
-    """Prompts that come with one, a second: more than come on average where they come in bursts, less where they come steadily.
+    """Return the arrival rate of prompts within a pass after another prompt: above average for bursts, below for steady
+    arrivals.
 
-    Requests to expect within t of one are more than `lambda t` by `(c - 1) / 2 (1 - exp(-2 lambda t / (c + 1)))`, exact for
-    balanced hyperexponential renewals (Cox, Renewal Theory, section 4.3); steady ones, c below 1, forget one another by
-    `exp(-2 lambda t)`. Of what that adds within a pass, as a share of time,
-    counts `(1 - phi)^2 / ((1 - phi)^2 + 4 added^2)`: a burst ends before its queue is that of a machine as busy for ever (our
-    own; leaves at least three quarters of the time that prompts leave).
+    The expected number of requests within t of one exceeds `lambda t` by `(c - 1) / 2 (1 - exp(-2 lambda t / (c + 1)))`. This
+    is exact for balanced hyperexponential renewals. For steady arrivals (c < 1) the correlation decays as `exp(-2 lambda t)`.
+
+    The excess is multiplied by `(1 - phi)^2 / ((1 - phi)^2 + 4 added^2)`. Here phi is the share of time that prompts take, and
+    `added` the share that the excess adds within a pass. A burst ends before its queue is as long as that of a machine which is
+    permanently this busy. This factor is our own; it leaves at least three quarters of the time that prompts leave.
+
+    **Source:** Cox, Renewal Theory, section 4.3.
     """
     c, pass_s = at.stream_arrivals, at.mean_s
     forgotten = jnp.where(c > 1.0, 2.0 / (c + 1.0), 2.0)
@@ -188,13 +206,14 @@ def companions_per_s(at: Passes) -> Scalar:
 
 
 def own_pass(requests: Requests, at: Passes, own_s: Scalar) -> Spread:
-    """From a free slot to the first token: what is left of the pass under way, and the pass of one's own prompt.
+    """Return the time from arrival at a free slot to the first token: the rest of the current pass, and the own prompt's pass.
 
-    Passes follow `T' = D + sum of prompts that came in T`: of them the mean C, variance V and third moment are those of a gated
-    queue; one that a request comes in is longer, `E T^2 / E T`. Of it a uniform share is left, in all of it others' prompts come.
-    With Poisson arrivals the first two are exact, the third takes the lengthened pass for a gamma one.
+    Successive passes follow `T' = D + sum of prompts that arrived in T`. Their mean C, variance V and third moment are those of
+    a gated queue. The pass in which a request arrives is longer, with mean `E T^2 / E T`. A uniform share of it is left. Other
+    prompts arrive during all of it and lengthen the next pass. With Poisson arrivals the first two cumulants are exact; the
+    third assumes that the longer pass is gamma distributed.
 
-    **Arguments:** `own_s`, of a pass at the mean number of sequences with one prompt.
+    **Arguments:** `own_s`: time of a pass with the mean number of sequences and one prompt.
 
     **Source:** Takagi, Queueing Analysis 1, section 2.2 (gated vacations); cumulants of compound sums.
     """
@@ -218,10 +237,10 @@ def own_pass(requests: Requests, at: Passes, own_s: Scalar) -> Spread:
 
 
 def departures(requests: Requests, load: Scalar, replicas: Scalar) -> Scalar:
-    """c_a that the next queue sees of prompts that leave k replicas, `(c_a + c_d) / 2`.
+    """Return the c_a that the decode queue sees of prompts that leave k prefill replicas: `(c_a + c_d) / 2`.
 
-    `c_d = 1 + (1 - rho^2) (c_a - 1) + rho^2 (c_p - 1) / sqrt(k)` is that between two departures; over longer times bursts are those
-    of the arrivals. Half of each is our own.
+    `c_d = 1 + (1 - rho^2) (c_a - 1) + rho^2 (c_p - 1) / sqrt(k)` describes the times between departures. Over longer times the
+    bursts are those of the arrivals. The mean of both is our own choice.
 
     **Source:** Whitt, The Queueing Network Analyzer, Bell System Technical Journal 62 (9), 1983, equation 39.
     """
@@ -231,11 +250,18 @@ def departures(requests: Requests, load: Scalar, replicas: Scalar) -> Scalar:
 
 
 def prompt_queue(requests: Requests, load: Scalar, each_s: Scalar, replicas: Scalar) -> Spread:
-    """Wait for chips that only process prompts, `each_s` a prompt and replica: a geometric sum of what is left of prompts' times.
+    """Return the waiting time for prefill chips: a geometric sum of residual service times.
 
-    P(W > 0) and how many are ahead by `decay` of GI/M, what is left by a spread that gives Kingman's mean, `((c_a - 1) + 2 c_p) /
-    (c_a + 1)`: exact for M/G/1. Of k replicas with one queue as of one k times as fast, of which more requests need not wait:
-    `(1 - u)^(sqrt(2 (k + 1)) - 1)` in place of `1 - u` do.
+    The probability of waiting and the number of requests ahead follow from `decay` of a GI/M queue. Residual times have a
+    squared coefficient of variation that gives Kingman's mean, `((c_a - 1) + 2 c_p) / (c_a + 1)`. This is exact for M/G/1. k
+    replicas with one queue count as a single server that is k times as fast, but fewer requests wait: the probability is
+    `(1 - u)^(sqrt(2 (k + 1)) - 1)` instead of `1 - u`.
+
+    **Arguments:**
+
+    - `load`: load rho of the prefill chips.
+    - `each_s`: seconds per prompt on one replica.
+    - `replicas`: number k of prefill replicas.
 
     **Source:** Kleinrock, Queueing Systems 1, section 5.7 (M/G/1); Sakasegawa, Ann. Inst. Statist. Math. 29, 1977 (k servers).
     """

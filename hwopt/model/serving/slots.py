@@ -1,4 +1,4 @@
-"""Waits for a slot, and the time to a first token with them: a mixture of requests that wait and of those that find a slot."""
+"""Waiting time for a slot, and TTFT as a mixture of requests that wait for a slot and requests that find one free."""
 
 import math
 from typing import NamedTuple
@@ -10,23 +10,23 @@ from hwopt.model.serving.queueing import Passes, Requests, Spread, decay, gamma_
 from hwopt.types import Scalar
 
 _STEPS = 4
-"""Newton's, to a quantile of a mixture."""
+"""Number of Newton steps for a quantile of a mixture."""
 
 _LEAST_SKEW = 1e-3
-"""Skewness below which a gamma distribution is taken to be at it: at 0 its form has none."""
+"""Smallest skewness of a gamma distribution; smaller ones are raised to it, because the approximation divides by skewness."""
 
 _TINY = 1e-18
-"""Keeps powers off 0, where they have no slope."""
+"""Smallest base of a power, because powers have no derivative at 0."""
 
 _FAR = 9.0
-"""Standard deviations beyond which a tail is none, in single precision too."""
+"""Number of standard deviations at which normal tails are clipped, so that they are representable in float32."""
 
 _EDGE, _SHAKEN, _HELD, _LOADED = 0.914, 1.11, -0.46, -0.33
-"""Fitted: `slot_wait`."""
+"""Fitted constants of `slot_wait`: factor, and exponents of peakedness, of the time left by prompts, and of load."""
 
 
 def tail(time: Spread, t: Scalar) -> tuple[Scalar, Scalar]:
-    """Chance that a gamma distribution's time of three cumulants is longer than t, and its slope, by Wilson and Hilferty."""
+    """Return the probability that a gamma-distributed time exceeds t, and its derivative, by Wilson and Hilferty."""
     sd = jnp.sqrt(time.variance)
     skew = time.third / (time.variance * sd)
     skew = jnp.where(skew > _LEAST_SKEW, skew, _LEAST_SKEW)
@@ -44,17 +44,18 @@ def _normal_tail(z: Scalar, slope: Scalar) -> tuple[Scalar, Scalar]:
 
 
 class SlotWait(NamedTuple):
-    """The wait for a slot of a stream."""
+    """Waiting time for a slot: 0 with probability 1 - P, else exponential."""
 
-    share: Scalar  # P, of requests that wait
-    per_s: Scalar  # of their exponential wait
+    share: Scalar  # P, share of requests that wait
+    per_s: Scalar  # rate of their exponential wait
 
 
 def after_wait(requests: Requests, at: Passes) -> Spread:
-    """From a slot that is waited for to the first token: half a full pass, prompts of all that end beside one's own.
+    """Return the time from the end of the wait for a slot to the first token.
 
-    A queue without passes has an answer end at any time. Passes have it end half of one later, and the prompt that takes its place
-    runs in that very pass.
+    Its mean is half a full pass and the own prompt. Prompts that replace other answers finished in the same pass add to the
+    variance. In the queueing model an answer may end at any time. With passes it ends half a pass later on average, and the
+    prompt that takes its slot runs in the next pass at once.
     """
     gamma, others = at.prompt_s, at.slots_each / at.answer_passes
     spread = requests.prompts
@@ -66,10 +67,12 @@ def after_wait(requests: Requests, at: Passes) -> Spread:
 
 
 def peakedness(requests: Requests, at: Passes) -> Scalar:
-    """Variance of the number of sequences over that with Poisson arrivals, exponential answers and no prompts.
+    """Return the peakedness z: variance of the number of sequences relative to Poisson arrivals, exponential answers, no
+    prompts.
 
-    `z = ((c_a + phi^2 c_p) / (1 - phi) + (1 - phi) c_o) / (1 + c_o)`: a prompt holds up answers under way, so that arrivals move
-    the number by `1 / (1 - phi)` each, and prompts of other lengths by `phi / (1 - phi)`.
+    `z = ((c_a + phi^2 c_p) / (1 - phi) + (1 - phi) c_o) / (1 + c_o)`, where phi is the share of time that prompts take. Prompts
+    delay running answers. So an arrival changes the number by `1 / (1 - phi)`, and the variation of prompt lengths changes it
+    by `phi / (1 - phi)`.
     """
     share = at.per_s * at.prompt_s
     left = 1.0 - share
@@ -81,19 +84,21 @@ def peakedness(requests: Requests, at: Passes) -> Scalar:
 def slot_wait(requests: Requests, at: Passes, load: Scalar) -> SlotWait:
     """The wait for a slot: 0 for a share, exponential for the others.
 
-    Sequences in a machine that is not full are a birth and death process, births over deaths `(a + g n) / n`: a negative binomial
-    distribution of mean n and variance `w n`, `w = z / (1 - g)`, skewness `(2 w - 1) / sqrt(w n)`, here a gamma one with these;
-    beyond N a geometric one. Bursts and prompts widen it by the peakedness z; requests come where passes are long, `g / (1 - g)`
-    more, and in bursts find `(c_a - 1) / (2 (1 - phi))` more (GI/M at infinity). The chance to wait is `h / (h + body)`, `h` the
-    density at N over u of exponential answers, times `e = 2 z / (1 + c_a)`, how much more a diffusion is shaken below N than above.
-    Beside prompts `e = 0.914 z^1.11 (1 - phi)^-0.46 rho^-0.33 / ((1 + c_a) / 2)`: each constant within a standard error (0.05,
-    0.04, 0.14, 0.17) of what `results.benchmarks.waits` fits to every second simulated service. Odds are off by 0.10 there and by
-    0.08 on those left out (root mean square of the logarithm). Without prompts, `z^(4/3)` takes the place of z (our own).
+    Sequences in a machine that is not full are a birth and death process, births over deaths `(a + g n) / n`: a negative
+    binomial distribution of mean n and variance `w n`, `w = z / (1 - g)`, skewness `(2 w - 1) / sqrt(w n)`, here a gamma one
+    with these; beyond N a geometric one. Bursts and prompts widen it by the peakedness z; requests come where passes are long,
+    `g / (1 - g)` more, and in bursts find `(c_a - 1) / (2 (1 - phi))` more (GI/M at infinity). The chance to wait is
+    `h / (h + body)`, `h` the density at N over u of exponential answers, times `e = 2 z / (1 + c_a)`, how much more a diffusion
+    is shaken below N than above. Beside prompts `e = 0.914 z^1.11 (1 - phi)^-0.46 rho^-0.33 / ((1 + c_a) / 2)`: each constant
+    within a standard error (0.05, 0.04, 0.14, 0.17) of what `results.benchmarks.waits` fits to every second simulated service.
+    Odds are off by 0.10 there and by 0.08 on those left out (root mean square of the logarithm). Without prompts, `z^(4/3)`
+    takes the place of z (our own).
 
-    A queue of k streams is waited for in one of them: of those ahead, geometric with `1 - u`, every k-th, each for `k S`. That is
-    exponential with mean `k S / (1 - (1 - u)^k)`; one queue for all slots has k 1.
+    A queue of k streams is waited for in one of them: of those ahead, geometric with `1 - u`, every k-th, each for `k S`. That
+    is exponential with mean `k S / (1 - (1 - u)^k)`; one queue for all slots has k 1.
 
-    **Source:** Halfin, Whitt, Operations Research 29 (3), 1981; Whitt, Management Science 50 (10), 2004 (peakedness, diffusion).
+    **Source:** Halfin, Whitt, Operations Research 29 (3), 1981; Whitt, Management Science 50 (10), 2004 (peakedness,
+    diffusion).
     """
     g, n = at.follows, at.sequences
     shaken = peakedness(requests, at)
@@ -112,12 +117,18 @@ def slot_wait(requests: Requests, at: Passes, load: Scalar) -> SlotWait:
 
 
 def first_token_s(own: Spread, after: Spread, wait: SlotWait, level: float, maximum: Maximum) -> Scalar:
-    """A quantile of the time to the first token, of those who find a slot and of those who wait for one: a mixture.
+    """Return a quantile of TTFT over the mixture of requests that find a free slot and requests that wait for one.
 
-    `(1 - P) P(own > t) + P P(wait + after > t) = 1 - p`, by Newton's steps on its logarithm, which is convex where one tail takes
-    over from the other, from what is no longer than t: the quantile of all as if none waited, or of those who wait alone.
+    It solves `(1 - P) P(own > t) + P P(wait + after > t) = 1 - p` for t by Newton steps on the logarithm, which is convex where
+    one tail takes over from the other. The start is a lower bound of t: the larger of the quantile as if no request waited, and
+    that of waiting requests alone.
 
-    **Arguments:** `own` of those who find a slot, `after` from a slot that is waited for.
+    **Arguments:**
+
+    - `own`: TTFT of requests that find a free slot.
+    - `after`: time from getting a slot to the first token, for requests that waited.
+    - `wait`: waiting time for a slot.
+    - `level`: probability p.
     """
     mean_s = 1.0 / wait.per_s
     waited = Spread(

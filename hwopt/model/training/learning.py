@@ -1,8 +1,8 @@
-"""Learning, not only steps: tokens and batch to a loss, the best model for a budget, batch schedules, repeated data.
+"""Scaling laws: loss from parameters, tokens and batch size; compute-optimal models, batch schedules, repeated data.
 
-`tokens` are what is processed, `useful_tokens` what vanishing batches would need for the same loss. McCandlish's trade
-`(S / S_min - 1) (E / E_min - 1) = 1` between steps S and tokens E holds by construction, with `E_min = D`,
-`S_min = D / B_crit`.
+`tokens` are the processed tokens. `useful_tokens` are the tokens that would reach the same loss in the limit of small batches.
+McCandlish's trade-off `(S / S_min - 1) (E / E_min - 1) = 1` between steps S and tokens E holds by construction, with
+`E_min = D` useful tokens and `S_min = D / B_crit`.
 """
 
 import math
@@ -16,64 +16,72 @@ from hwopt.types import Scalar
 from hwopt.workload.learning import LossLaw
 
 LARGEST_FLOOR = 0.999
-"""Share of a wanted loss that the model's own limit may take; `tokens_to_loss` is held there, `loss_margin` negative."""
+"""Largest ratio of the model's loss floor to the target loss.
+
+Above it, `loss_margin` is negative and `tokens_to_loss` is evaluated at this ratio.
+"""
 
 LEAST_USEFUL = 0.05
-"""Share of tokens that must be useful; `effective_tokens` is held there, `batch_margin` negative."""
+"""Smallest share of useful tokens.
+
+Below it, `batch_margin` is negative and `effective_tokens` is clipped to this share.
+"""
 
 _NEWTON_STEPS = 6  # from above on a convex function whose slope is mostly 1 - a to 1: exact in float64 after 5
 _LEAST_SLOPE = 0.1  # keeps a Newton step bounded where the law has no root; never reached where it has one
 
 FLOPS_PER_PARAMETER_TOKEN = 6.0
-"""Forward and backward, without attention scores."""
+"""Training FLOPs per parameter and token, forward and backward, without attention scores."""
 
 
 class Batches(NamedTuple):
-    """What a batch schedule costs."""
+    """Tokens and steps that a batch schedule needs."""
 
     tokens: Array
     steps: Array
 
 
 def dense_equivalent_parameters(law: LossLaw, active: Scalar, total: Scalar) -> Scalar:
-    """Parameters of the dense model that learns as well: `active^(1-m) total^m`; a monomial, both for a dense model.
+    """Return the parameters of a dense model that reaches the same loss as an MoE model: `active^(1-m) total^m`, a monomial.
 
-    The law is fitted to dense models. m = 1/2, the geometric mean, is a rule of thumb; m = 0 counts what a token meets.
+    The loss law is fitted to dense models, for which active and total parameters are equal. m = 1/2, the geometric mean, is a
+    rule of thumb; m = 0 counts only active parameters.
     """
     return active ** (1.0 - law.moe_exponent) * total**law.moe_exponent
 
 
 def loss(law: LossLaw, parameters: Scalar, useful_tokens: Scalar) -> Scalar:
-    """Loss of a model after fresh tokens in small batches: `E + A N^-alpha + B D^-beta`. A posynomial.
+    """Return the loss of a model trained on fresh tokens in small batches: `E + A N^-alpha + B D^-beta`. A posynomial.
 
-    **Arguments:** `parameters` with embeddings; of a MoE model, its `dense_equivalent_parameters`.
+    **Arguments:** `parameters`: N, with embeddings; for an MoE model its `dense_equivalent_parameters`.
 
-    **Returns:** nats a token, of the law's own data and tokenizer.
+    **Returns:** nats a token, on the data and with the tokenizer of the law.
     """
     return loss_floor(law, parameters) + law.token_coefficient * useful_tokens ** (-law.token_exponent)
 
 
 def loss_apart(law: LossLaw, parameters: Scalar, useful_tokens: Scalar, replicas: Scalar) -> Scalar:
-    """Loss where replicas train apart and exchange seldom: `L M^r`.
+    """Return the loss where replicas train independently and exchange weights rarely (DiLoCo): `L M^r`.
 
-    **Arguments:** `replicas` M that learn apart, 1 where every step is synchronous.
+    **Arguments:** `replicas`: number M of independent replicas; 1 where every step is synchronous.
 
     **Source:** Charles et al., arXiv 2503.09799: L = 19.2 N^-0.0985 M^0.0116 over 35 M to 2.4 B parameters (recalled).
-    Nothing is published at frontier scale, where the paper finds the loss to shrink.
+    Nothing is published at frontier scale. The paper finds that the extra loss shrinks with model size.
     """
     return loss(law, parameters, useful_tokens) * replicas**law.replica_exponent
 
 
 def loss_floor(law: LossLaw, parameters: Scalar) -> Scalar:
-    """Loss of a model after unlimited tokens: `E + A N^-alpha`."""
+    """Return the loss of a model in the limit of unlimited tokens: `E + A N^-alpha`."""
     return law.irreducible_loss + law.parameter_coefficient * parameters ** (-law.parameter_exponent)
 
 
 def critical_batch_tokens(law: LossLaw, parameters: Scalar, useful_tokens: Scalar) -> Scalar:
-    """Batch at which a run takes twice the tokens and twice the steps of its limits: `B_ref (D / D_ref)^a L(N, D)^-b`.
+    """Return the critical batch size: `B_crit = B_ref (D / D_ref)^a L(N, D)^-b`.
 
-    1/B_crit is log-log convex. Where a law puts it elsewhere, convert: Zhang's batch B* costs 20 % more steps than
-    linear scaling from B_0, so that `B_crit = 5 B* - 6 B_0`.
+    At this batch size a run needs twice its minimum number of tokens and twice its minimum number of steps. 1/B_crit is log-log
+    convex. Other definitions must be converted: Zhang's batch B* costs 20 % more steps than linear scaling from B_0, so that
+    `B_crit = 5 B* - 6 B_0`.
 
     **Returns:** tokens a step.
 
@@ -84,21 +92,22 @@ def critical_batch_tokens(law: LossLaw, parameters: Scalar, useful_tokens: Scala
 
 
 def minimum_steps(law: LossLaw, parameters: Scalar, useful_tokens: Scalar) -> Scalar:
-    """Steps of a run with unlimited batches: `S_min = D / B_crit`."""
+    """Return the steps of a run in the limit of large batches: `S_min = D / B_crit`."""
     return useful_tokens / critical_batch_tokens(law, parameters, useful_tokens)
 
 
 def _critical_slope(law: LossLaw, parameters: Scalar, useful_tokens: Scalar) -> Scalar:
-    """`d ln B_crit / d ln D = a + b beta B D^-beta / L`."""
+    """Return the logarithmic slope of the critical batch: `d ln B_crit / d ln D = a + b beta B D^-beta / L`."""
     of_tokens = law.token_coefficient * useful_tokens ** (-law.token_exponent)
     share = of_tokens / loss(law, parameters, useful_tokens)
     return law.critical_token_exponent + law.critical_loss_exponent * law.token_exponent * share
 
 
 def local_critical_batch_tokens(law: LossLaw, parameters: Scalar, useful_tokens: Scalar) -> Scalar:
-    """Critical batch at a moment of the run, `dD / dS_min = B_crit / (1 - d ln B_crit / d ln D)`.
+    """Return the critical batch at one moment of a run: `dD / dS_min = B_crit / (1 - d ln B_crit / d ln D)`.
 
-    Larger than that of a run ending there, which averages over its beginnings, where the critical batch is small.
+    It is larger than the critical batch of a run that ends at this moment. The latter averages over the whole run, and the
+    critical batch is small at its beginning.
 
     **Returns:** tokens a step; defined while the slope is below 1 (with Kaplan's law from about 1e8 tokens on).
     """
@@ -107,7 +116,7 @@ def local_critical_batch_tokens(law: LossLaw, parameters: Scalar, useful_tokens:
 
 
 def tokens_with_batch(law: LossLaw, parameters: Scalar, useful_tokens: Scalar, batch_tokens: Scalar) -> Scalar:
-    """Tokens to process with one batch size throughout: `D (1 + B / B_crit(D))`. Log-log convex; twice D at B_crit.
+    """Return the tokens to process with a constant batch size B: `D (1 + B / B_crit(D))`. Log-log convex; twice D at B_crit.
 
     **Source:** McCandlish et al., arXiv 1812.06162, equation 2.11.
     """
@@ -115,11 +124,12 @@ def tokens_with_batch(law: LossLaw, parameters: Scalar, useful_tokens: Scalar, b
 
 
 def effective_tokens(law: LossLaw, parameters: Scalar, tokens: Scalar, batch_tokens: Scalar) -> Scalar:
-    """Useful tokens D of a run that processes T in batches B: the root of `D (1 + B / B_crit(D)) = T`.
+    """Return the useful tokens D of a run that processes T tokens in batches B: the root of `D (1 + B / B_crit(D)) = T`.
 
-    B_crit is that of the loss reached, so the root is implicit: six Newton steps in log D, which converge to rounding.
-    Its reciprocal is log-log convex. **Domain:** `batch_margin` positive, that is batches below some twenty critical
-    ones; beyond, `LEAST_USEFUL T`.
+    B_crit depends on the loss reached, so the equation is implicit. Six Newton steps in log D converge to rounding error. The
+    reciprocal of the result is log-log convex.
+
+    **Domain:** `batch_margin` positive, which means batches below about twenty critical ones; beyond it, `LEAST_USEFUL T`.
     """
     least = math.log(LEAST_USEFUL)
 
@@ -131,7 +141,7 @@ def effective_tokens(law: LossLaw, parameters: Scalar, tokens: Scalar, batch_tok
         ratio = ratio - (ratio + jnp.log1p(overhead)) / slope
         return jnp.where(ratio > least, ratio, least)
 
-    # The logarithm of useful over processed tokens. A loop of fixed length differentiates both ways.
+    # The logarithm of useful over processed tokens. A loop of fixed length supports forward and reverse differentiation.
     start = jnp.zeros_like(tokens * batch_tokens * parameters)
     return tokens * jnp.exp(jax.lax.fori_loop(0, _NEWTON_STEPS, closer, start))
 
@@ -139,29 +149,39 @@ def effective_tokens(law: LossLaw, parameters: Scalar, tokens: Scalar, batch_tok
 def useful_margin(
     law: LossLaw, parameters: Scalar, useful_tokens: Scalar, tokens: Scalar, batch_tokens: Scalar
 ) -> Scalar:
-    """`log(T / (D (1 + B / B_crit(D))))`: 0 or more where a run that processes T in batches B has D useful tokens.
+    """Return `log(T / (D (1 + B / B_crit(D))))`: 0 or more where T processed tokens in batches B give D useful tokens.
 
-    The largest such D is `effective_tokens`, on its domain; the loss falls with D, so a least loss lies there. Concave
-    in logarithms. Beyond the domain such a D is below `LEAST_USEFUL T`, where `effective_tokens` is held.
+    The largest such D is `effective_tokens`, on its domain. The loss falls with D, so minimizing the loss makes this margin
+    active. It is concave in logarithms. Outside the domain such a D is below `LEAST_USEFUL T`, to which `effective_tokens` is
+    clipped.
     """
     return jnp.log(tokens / tokens_with_batch(law, parameters, useful_tokens, batch_tokens))
 
 
 def batch_margin(law: LossLaw, parameters: Scalar, tokens: Scalar, batch_tokens: Scalar) -> Scalar:
-    """`log(T / (u T (1 + B / B_crit(u T))))`, u = `LEAST_USEFUL`: negative where the batch is too large to learn from."""
+    """Return `log(T / (u T (1 + B / B_crit(u T))))` with u = `LEAST_USEFUL`.
+
+    It is negative where the batch is so large that less than the share u of the tokens is useful.
+    """
     return useful_margin(law, parameters, LEAST_USEFUL * tokens, tokens, batch_tokens)
 
 
 def loss_of_run(law: LossLaw, parameters: Scalar, tokens: Scalar, batch_tokens: Scalar) -> Scalar:
-    """Loss after a run: `L(N, effective_tokens)`. Log-log convex in parameters, tokens and batch, on the same domain."""
+    """Return the loss at the end of a run: `L(N, effective_tokens)`.
+
+    It is log-log convex in parameters, tokens and batch on the domain of `effective_tokens`.
+    """
     return loss(law, parameters, effective_tokens(law, parameters, tokens, batch_tokens))
 
 
 def tokens_to_loss(law: LossLaw, parameters: Scalar, wanted: Scalar, batch_tokens: Scalar) -> Scalar:
-    """Tokens to process until a loss: `D (1 + B / B_crit)` with `D = (B / (L - E - A N^-alpha))^(1/beta)`.
+    """Return the tokens to process until a target loss L: `D (1 + B / B_crit)` with `D = (B / (L - E - A N^-alpha))^(1/beta)`.
 
-    Log-log convex, from 1/(1-x) with x = floor / L. **Domain:** a wanted loss above the model's own limit; from
-    `LARGEST_FLOOR` on the value is held, finite and meaningless, and `loss_margin` says so.
+    The B in D is the law's token coefficient, the other one the batch. The result is log-log convex, by 1/(1-x) with
+    x = floor / L.
+
+    **Domain:** a target loss above the model's loss floor. Where floor / L exceeds `LARGEST_FLOOR` the value is clipped, finite
+    and meaningless, and `loss_margin` is negative.
     """
     share = loss_floor(law, parameters) / wanted
     gap = wanted * (1.0 - jnp.where(share < LARGEST_FLOOR, share, LARGEST_FLOOR))
@@ -170,14 +190,14 @@ def tokens_to_loss(law: LossLaw, parameters: Scalar, wanted: Scalar, batch_token
 
 
 def loss_margin(law: LossLaw, parameters: Scalar, wanted: Scalar) -> Scalar:
-    """`log(LARGEST_FLOOR L / (E + A N^-alpha))`: negative where no number of tokens reaches the loss."""
+    """Return `log(LARGEST_FLOOR L / (E + A N^-alpha))`: negative where no number of tokens reaches the target loss L."""
     return jnp.log(LARGEST_FLOOR * wanted / loss_floor(law, parameters))
 
 
 def compute_optimal(law: LossLaw, flops: Scalar) -> tuple[Scalar, Scalar]:
-    """Parameters and tokens of the least loss for a budget `C = 6 N D`.
+    """Return the compute-optimal parameters N and tokens D for a budget `C = 6 N D`, assuming small batches.
 
-    `N = G (C/6)^(beta/(alpha+beta))`, `G = (alpha A / (beta B))^(1/(alpha+beta))`, `D = C / (6 N)`. Small batches.
+    `N = G (C/6)^(beta/(alpha+beta))`, `G = (alpha A / (beta B))^(1/(alpha+beta))`, `D = C / (6 N)`.
 
     **Source:** Hoffmann et al., arXiv 2203.15556, equation 4.
     """
@@ -189,12 +209,15 @@ def compute_optimal(law: LossLaw, flops: Scalar) -> tuple[Scalar, Scalar]:
 
 
 def ramped(law: LossLaw, parameters: Scalar, useful_tokens: Scalar, shares: Array, batches_tokens: Array) -> Batches:
-    """A run whose batch grows in stages: `T = sum x_i + B_i s_i`, `S = sum x_i / B_i + s_i`.
+    """Return tokens and steps of a run whose batch grows in stages: `T = sum x_i + B_i s_i`, `S = sum x_i / B_i + s_i`.
 
-    x_i are the useful tokens of stage i, s_i what they add to `S_min`. One stage is `tokens_with_batch`. Holds a
-    difference: log-log convex in tokens and batches for fixed shares and b = 0, not in general.
+    x_i are the useful tokens of stage i, s_i is their contribution to `S_min`. With one stage T equals `tokens_with_batch`. s_i
+    is a difference, so the result is log-log convex in tokens and batches for fixed shares and b = 0, not in general.
 
-    **Arguments:** `shares` of the useful tokens by stage, each above 0, adding up to 1; `batches_tokens` of each.
+    **Arguments:**
+
+    - `shares`: share of the useful tokens by stage, each above 0; they add up to 1.
+    - `batches_tokens`: batch B_i of each stage, in tokens.
     """
     reached = useful_tokens * jnp.cumsum(shares)
     fewest = minimum_steps(law, parameters, reached)
@@ -204,34 +227,38 @@ def ramped(law: LossLaw, parameters: Scalar, useful_tokens: Scalar, shares: Arra
 
 
 def equivalent_batch(law: LossLaw, shares: Array, batches_tokens: Array) -> Scalar:
-    """The one batch that wastes as many tokens as a ramp: `sum_i B_i (c_i^(1-a) - c_(i-1)^(1-a))`, c_i = shares up to stage i.
+    """Return the constant batch that wastes as many tokens as a ramp: `sum_i B_i (c_i^(1-a) - c_(i-1)^(1-a))`.
 
-    A run wastes `B dS_min` tokens where its batch is B, and `S_min` grows as `D^(1-a)`: late stages weigh less than their
-    tokens, early ones more, where the critical batch is small. With it `tokens_with_batch` is `ramped` exactly where b = 0;
-    with b > 0 the loss's part in the growth of the critical batch is left out, which counts a growing batch as too large.
+    c_i is the sum of shares up to stage i. A run wastes `B dS_min` tokens where its batch is B, and `S_min` grows as `D^(1-a)`.
+    Late stages weigh less than their tokens, early ones more, because the critical batch is small there. For b = 0,
+    `tokens_with_batch` at this batch equals `ramped` exactly. For b > 0 the effect of the loss on the critical batch is left
+    out, which overstates the equivalent of a growing batch.
 
-    **Arguments:** `shares` of the useful tokens by stage, adding up to 1. Where those of all tokens processed stand for them,
-    the loss of a run is off by 1e-5 nat at last batches of 0.14 critical ones, 2e-4 at 0.7, 2e-3 at 5, of what a ramp gains
-    there: 5e-4, 2e-3 and 9e-3 or more (15 T tokens, early batches of a tenth to a half).
+    **Arguments:**
+
+    - `shares`: share of the useful tokens by stage; they add up to 1. With shares of processed tokens instead, the loss is off
+      by 1e-5 nat if the last batch is 0.14 critical batches, 2e-4 at 0.7, 2e-3 at 5. For comparison, the ramp itself improves
+      the loss by 5e-4, 2e-3 and 9e-3 or more there (15 T tokens, early batches of a tenth to a half).
+    - `batches_tokens`: batch B_i of each stage, in tokens.
     """
     reached = jnp.cumsum(shares) ** (1.0 - law.critical_token_exponent)
     return jnp.sum(batches_tokens * jnp.diff(reached, prepend=0.0))
 
 
 def tracking_schedule(law: LossLaw, parameters: Scalar, useful_tokens: Scalar, ratio: Scalar) -> Batches:
-    """A run whose batch is always `k` local critical batches: `T = (1 + k) D`, `S = (1 + 1/k) S_min`.
+    """Return tokens and steps of a run whose batch is always k local critical batches: `T = (1 + k) D`, `S = (1 + 1/k) S_min`.
 
-    The same trade as one batch size of k B_crit throughout: following the critical batch in proportion gains nothing.
+    This equals the trade-off of a constant batch of k B_crit. So a batch proportional to the critical batch gains nothing.
     """
     fewest = minimum_steps(law, parameters, useful_tokens)
     return Batches((1.0 + ratio) * useful_tokens, (1.0 + 1.0 / ratio) * fewest)
 
 
 def best_schedule(law: LossLaw, parameters: Scalar, useful_tokens: Scalar, ratio: Scalar) -> Batches:
-    """A run whose batch grows as the square root of the local critical batch, which wastes least.
+    """Return tokens and steps of the optimal schedule, whose batch grows as the square root of the local critical batch.
 
-    `T = (1 + g k) D`, `S = (1 + g/k) S_min`, `g = sqrt(1 - a) / (1 - a/2)`: 5 % less waste of either at a = 0.47.
-    Exact for b = 0; with b > 0 the loss's part in the growth is left out, so the gain is understated.
+    `T = (1 + g k) D`, `S = (1 + g/k) S_min`, `g = sqrt(1 - a) / (1 - a/2)`: 5 % less waste of tokens and of steps at a = 0.47.
+    Exact for b = 0. For b > 0 the effect of the loss on the critical batch is left out, so the gain is understated.
 
     **Source:** McCandlish et al., arXiv 1812.06162, appendix D: the batch that trades a token for time at a fixed rate
     is `sqrt(r B_crit)`; the integrals for a power law are our own.
@@ -245,17 +272,23 @@ def best_schedule(law: LossLaw, parameters: Scalar, useful_tokens: Scalar, ratio
 def best_schedule_batch_tokens(
     law: LossLaw, parameters: Scalar, useful_tokens: Scalar, progress: Scalar, ratio: Scalar
 ) -> Scalar:
-    """Batch of `best_schedule` at a share of its useful tokens: `k B_crit(D) progress^(a/2) / sqrt(1 - a)`."""
+    """Return the batch of `best_schedule`, in tokens, at a point of the run: `k B_crit(D) progress^(a/2) / sqrt(1 - a)`.
+
+    **Arguments:**
+
+    - `progress`: share of the run's useful tokens processed so far.
+    - `ratio`: k, see `best_schedule`.
+    """
     a = law.critical_token_exponent
     return ratio * critical_batch_tokens(law, parameters, useful_tokens) * progress ** (0.5 * a) / jnp.sqrt(1.0 - a)
 
 
 def repeated_tokens(law: LossLaw, unique_tokens: Scalar, epochs: Scalar) -> Scalar:
-    """Fresh tokens that several passes over the same ones are worth: `U + U R* (1 - exp(-(epochs - 1) / R*))`.
+    """Return the fresh tokens equivalent to several epochs over U unique tokens: `U + U R* (1 - exp(-(epochs - 1) / R*))`.
 
-    A part of one pass is worth itself; value and slope join at one. Saturates, so it is log-log concave and its
-    reciprocal convex: the loss stays convex in U and in tokens processed. The law's like term for too many parameters
-    is left out.
+    Up to one epoch, each token counts fully; value and slope are continuous at one epoch. The function saturates, so it is
+    log-log concave and its reciprocal convex. The loss therefore stays convex in U and in processed tokens. The source's
+    analogous term for excess parameters is left out.
 
     **Source:** Muennighoff et al., arXiv 2305.16264, equation 5.
     """

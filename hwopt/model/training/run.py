@@ -68,8 +68,8 @@ def training_report(
     tokens_per_s = batch_tokens / mean.step_s
     model_flops = work.step_model_flops(run)
     executed_flops = model_flops + work.recompute_flops(run, plan, cluster.stack)
-    # A product with 1/N, because the derivative of a quotient of 1e24 FLOP overflows float32. Energy follows the arithmetic done,
-    # as if all of it ran at the fastest rate of large GEMMs, and the bytes moved, not the time they take.
+    # A product with 1/N, because the derivative of a quotient of 1e24 FLOP leaves the range of float32. Energy follows the
+    # arithmetic done, as if all of it ran at the fastest rate of large GEMMs, and the bytes moved, not the time they take.
     gemm_s = executed_flops * (1.0 / cluster.chips) * fastest_seconds_per_flop(active.chip, run)
     core_s = gemm_s * mean.keeps.energy * asked_core_share(active.chip, point)
     activity = power.Activity(*(part / mean.step_s for part in (core_s, mean.hbm_s, mean.busy_s)))
@@ -143,10 +143,14 @@ _NO_SHARE = 1e-30
 def plan_margins(
     run: TrainingRun, cluster: Cluster, plan: Plan, memory_bytes: Scalar, pool_bytes: Scalar, lifted: bool
 ) -> dict[str, Scalar]:
-    """Logarithmic margins of what makes a plan one.
+    """Return the logarithmic margins of a plan's constraints by name. A plan is feasible where none is negative.
 
-    **Arguments:** bytes of a chip's own memory and of its share of the pool; `lifted`: for a reader, which knows no infinite
-    margin where it is open whether anything is offloaded.
+    **Arguments:**
+
+    - `memory_bytes`: bytes needed in a chip's own memory.
+    - `pool_bytes`: bytes needed in a chip's share of the memory pool.
+    - `lifted`: whether the model is being traced for a solver. The margin of the pool then stays finite even without
+      offloading, because the trace must hold for plans with and without it.
     """
     smallest = run.global_batch_sequences
     if run.ramp is not None:

@@ -48,8 +48,7 @@ class Breakdown(NamedTuple):
 
     @classmethod
     def of(cls, mean: ExposedTime, **others: Array) -> Breakdown:
-        """Build the breakdown from a mean chip's kernels and communication. Other fields are passed by name, zero by
-        default."""
+        """Build the breakdown from the times of a mean chip. Other fields are passed by name and are zero by default."""
         own = {name: part for name, part in mean._asdict().items() if name in cls._fields}
         return cls(**dict.fromkeys(cls._fields, jnp.zeros_like(mean.compute_s)) | own | others)
 
@@ -195,10 +194,10 @@ def hidden_micro_batches(plan: Plan, micro_batches_: Scalar) -> Scalar:
 
 
 def plain_micro_batches(stack: Stack, plan: Plan, micro_batches_: Scalar) -> Scalar:
-    """Micro-batches that have no gradients beside them: `m max(1 - overlap hidden / m, 0)`.
+    """Return the micro-batches without concurrent gradient communication: `m max(1 - overlap hidden / m, 0)`.
 
-    As a share of m, not as a difference: of a product a bound over a range of m keeps m, of a difference it keeps both ends
-    alone.
+    It is written as a share of m, not as a difference. A bound of the product over a range of m keeps its dependence on m; a
+    bound of the difference depends only on the ends of the range.
     """
     hides = stack.dp_overlap * hidden_micro_batches(plan, micro_batches_)
     return micro_batches_ * above_zero(1.0 - hides / micro_batches_)

@@ -31,10 +31,13 @@ class Transferred(eqx.Module):
 
 
 def transferred_tokens(law: Transfer, parameters: Scalar, tokens: Scalar) -> Scalar:
-    """Tokens of the new kind that pre-training is worth, `k (c D)^alpha N^beta / c`, with c characters a token.
+    """Return the fine-tuning tokens that pre-training replaces: `k (c D)^alpha N^beta / c`, with c characters a token.
 
-    **Source:** Hernandez et al., Scaling Laws for Transfer, arXiv 2102.01293, equation 1.1: text to Python, by transformers of
-    up to about 1e9 parameters; it counts parameters without embeddings, here all that a dense model of equal loss has.
+    D are the fine-tuning tokens and N the parameters. The law was fitted to transfer from text to Python, with transformers of
+    up to about 1e9 parameters. It counts parameters without embeddings; here N are all parameters of a dense model of equal
+    loss.
+
+    **Source:** Hernandez et al., Scaling Laws for Transfer, arXiv 2102.01293, equation 1.1.
     """
     characters = law.characters_per_token * tokens
     worth = law.transfer_coefficient * characters**law.data_exponent * parameters**law.size_exponent
