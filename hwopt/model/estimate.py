@@ -1,4 +1,4 @@
-"""The one entry of the model: (workload, cluster, plan) -> report; and the same lifted, its roots given from outside."""
+"""Entry point of the model: (workload, cluster, plan) -> report; and a lifted form with implicit quantities given as inputs."""
 
 from functools import singledispatch
 from typing import Any, TypeAlias, overload
@@ -25,14 +25,14 @@ from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import Transformer
 
 REPORTS = {TrainingRun: TrainingReport, Service: ServingReport, TrainServe: TrainServeReport}
-"""What `estimate` returns, by the kind of workload."""
+"""Class of the report that `estimate` returns, by class of the workload."""
 
 KINDS = {
     "workload": tuple(REPORTS),
     "cluster": (Cluster, ClusterPair, Fleet),
     "plan": (Plan, Disaggregated, TrainServePlan, FleetPlan, FleetPipeline),
 }
-"""Classes of the inputs, in their order."""
+"""Accepted classes of each argument of `estimate`, in order."""
 
 Temperature: TypeAlias = Scalar | None
 
@@ -56,26 +56,26 @@ def estimate(
 @checked(**KINDS)
 @jax.jit
 def estimate(workload, cluster, plan, *, temperature=None):
-    """Time, memory, power, heat, failures, money and carbon of a training run or a service on a cluster under a plan.
+    """Return time, memory, power, temperature, failures, cost and carbon of a workload on a cluster under a plan.
 
-    Compiled once for inputs of the same shapes. Pure: works under `jax.jit`, `vmap`, `grad` and `jacobian`; checks no
-    values (constructors in the catalogue do) and knows no budgets. A plan that does not fit has `feasible = 0` and a
-    negative margin that says by how much.
+    The function is compiled once for inputs of the same shapes. It is pure and works under `jax.jit`, `vmap`, `grad` and
+    `jacobian`. It does not validate values (constructors in the catalog do) and has no budgets. A plan that does not fit has
+    `feasible = 0` and a negative margin, which is the size of the violation.
 
     **Arguments:**
 
-    - `workload`: model, batch and tokens of a `TrainingRun`; model, requests and formats of a `Service`; both of a
-      `TrainServe`.
+    - `workload`: a `TrainingRun` (model, batch and tokens), a `Service` (model, requests and number formats), or a `TrainServe`
+      (both).
     - `cluster`: chips, network, racks, cooling, facility, reliability, prices and software stack. The chip runs at the
-      clock it asks for, or at the lower one at which the run draws what its power cap and cooling allow. A `ClusterPair` has
-      chips of one kind for prompts and of another for answers, a `Fleet` groups that train together.
-    - `plan`: degrees of parallelism; may be fractional (the relaxed model). For a service also two plans, `Disaggregated`; for a
-      fleet a `FleetPlan`, or a `FleetPipeline` whose stages lie on the groups.
-    - `temperature`: None for the exact model (hard maxima, the one whose numbers are reported); a small positive number
-      for its smooth twin, an upper bound within a factor `2^temperature` a maximum.
+      requested clock, or at a lower one if power cap or cooling require it. A `ClusterPair` has different chips for prefill and
+      decode, a `Fleet` has groups of chips that train together.
+    - `plan`: degrees of parallelism; may be fractional (the relaxed model). A service also accepts two plans, `Disaggregated`.
+      A fleet needs a `FleetPlan`, or a `FleetPipeline` whose stages are on the groups.
+    - `temperature`: None for the exact model (hard maxima), whose numbers are reported. A small positive number gives a smooth
+      approximation, an upper bound within a factor `2^temperature` per maximum.
 
-    **Returns:** a `TrainingReport`, with the loss reached; a `ServingReport` for a service; a `TrainServeReport` for a model
-    that is trained on one machine and served on another of the same chips.
+    **Returns:** a `TrainingReport`, including the loss reached; a `ServingReport` for a service; a `TrainServeReport` for a
+    model that is trained on one machine and served on another with the same chips; a `FleetReport` for a `Fleet`.
 
     **Units:** SI throughout.
     """
@@ -94,19 +94,20 @@ def lifted_estimate(
     plan: Plan | Disaggregated | TrainServePlan,
     given: Lifted,
 ) -> tuple[AnyReport, LiftedMargins]:
-    """`estimate` in the full space, its roots given: every leaf in closed form, for solvers that cannot read loops.
+    """Return the report of `estimate` in lifted form, where implicit quantities are inputs and every output is a closed form.
 
-    The epigraph form: under margins of 0 or more, time, power, money and carbon are least at the least junction
-    temperature and the best time between checkpoints, the loss at the most useful tokens, which are those of `estimate`
-    wherever the chip sustains the clock it asks for and `learning.batch_margin` is positive. Hard maxima; nothing is clipped
-    where margins are negative.
+    It is for solvers that cannot handle loops. The lifted variables are constrained by margins of 0 or more (epigraph form).
+    Time, power, cost and carbon are then smallest at the lowest feasible junction temperature and the best checkpoint interval.
+    The loss is smallest at the largest feasible number of useful tokens. These optima equal the results of `estimate` where the
+    chip sustains the requested clock and `learning.batch_margin` is positive. Maxima are exact. Values are not clipped where
+    margins are negative.
 
     **Arguments:** `given`: junction temperature, useful tokens, checkpoint interval; the others as in `estimate`.
 
-    **Returns:** a report of the chip at the clock it asks for, and whether what is given is a state. `clock_margin` and
-    `margins.cooling` are taken at the given temperature, not at the highest allowed: other numbers than `estimate`'s, of
-    the same sign where the heat margin is 0. Goodput is not clipped: where `margins.failures` is negative it is meaningless.
-    A service learns and saves nothing: only the junction temperature counts.
+    **Returns:** a report of the chip at the requested clock, and the margins of the lifted variables. `clock_margin` and
+    `margins.cooling` refer to the given temperature, not to the highest allowed one. They differ from those of `estimate`, but
+    have the same sign where the heat margin is 0. Goodput is not clipped: it is meaningless where `margins.failures` is
+    negative. For a service only the junction temperature counts, because it has no learning and no checkpoints.
 
     **Units:** SI throughout.
     """
@@ -115,7 +116,10 @@ def lifted_estimate(
 
 
 def _check_groups(workload: Any, cluster: Any, plan: Any) -> None:
-    """Refuses several kinds of chips where there are no groups to have them."""
+    """Raise if a cluster with several groups of chips does not match workload and plan.
+
+    **Raises:** `UserError`.
+    """
     given = f"not a {type(workload).__name__} and a {type(plan).__name__}"
     if isinstance(cluster, ClusterPair) and not (isinstance(workload, Service) and isinstance(plan, Disaggregated)):
         words = "a ClusterPair has chips for prompts and others for answers: pass a Service and a Disaggregated plan"
@@ -152,7 +156,10 @@ _report.register(Service, serving_report)
 def _(
     workload: TrainServe, cluster: Cluster, plan: TrainServePlan, maximum: Maximum, given: Lifted | None
 ) -> tuple[TrainServeReport, LiftedMargins]:
-    """One chip for two machines. The one that serves: same links and racks, as many chips as its plan uses, own software."""
+    """Return the report of a training and a serving machine with the same chip.
+
+    The serving machine has the same links and racks, as many chips as its plan uses, and its own software stack.
+    """
     training, state = training_report(workload.training, cluster, plan.training, maximum, given)
     serves = eqx.tree_at(lambda c: (c.chips, c.stack), cluster, (plan.serving.chips, workload.stack))
     serving, _ = serving_report(workload.service, serves, plan.serving, maximum, given)
@@ -176,16 +183,16 @@ def _(
 
 
 def report_type(workload: Any) -> type[AnyReport]:
-    """What `estimate` returns for a workload."""
+    """Return the class of the report that `estimate` returns for a workload."""
     return REPORTS[type(workload)]
 
 
 def margin_names(workload: Any) -> tuple[str, ...]:
-    """All that can make a workload's report infeasible, in the order of `margins_by_name`."""
+    """Return the names of all margins of a workload's report, in the order of `margins_by_name`."""
     return report_type(workload).margin_names()
 
 
 def _floating(tree):
-    """Every leaf as a floating array of 32 bits or more: integers, NumPy scalars and half precision are welcome at the door."""
+    """Convert every leaf to a floating-point array of at least 32 bits, from integers, NumPy scalars or half precision."""
     wide = lambda leaf: jnp.promote_types(jnp.result_type(float, leaf), jnp.float32)
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, wide(leaf)), tree)

@@ -1,4 +1,4 @@
-"""The GEMMs that a workload runs, with what each computes, moves and takes."""
+"""GEMM tables of a workload, with dimensions and time of each GEMM."""
 
 from functools import singledispatch
 from typing import Any
@@ -16,7 +16,12 @@ from hwopt.workload.transformer import Transformer
 
 @singledispatch
 def kernels(workload: Any, cluster: Cluster, plan: Any) -> tuple[work.Gemms, KernelTime]:
-    """GEMMs of a micro-batch forward, or of a pass that serves, and their times."""
+    """Return the GEMMs of a forward pass and their times, dispatched on the type of the workload.
+
+    The pass is that of a micro-batch in training, or the repeated pass of a service.
+
+    **Raises:** `TypeError` for a workload type without a rule.
+    """
     raise TypeError(f"no kernels of a {type(workload).__name__}")
 
 
@@ -29,7 +34,10 @@ def _(workload: TrainingRun, cluster: Cluster, plan: Any) -> tuple[work.Gemms, K
 def training_kernels(
     model: Any, workload: TrainingRun, cluster: Cluster, plan: Any, maximum: Maximum
 ) -> tuple[work.Gemms, KernelTime]:
-    """GEMMs of a micro-batch forward, by kind of model."""
+    """Return the GEMMs of a training micro-batch, forward, and their times, dispatched on the type of the model.
+
+    **Raises:** `TypeError` for a model type without a rule.
+    """
     raise TypeError(f"no kernels of a {type(model).__name__}")
 
 

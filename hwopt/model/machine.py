@@ -1,6 +1,7 @@
-"""What a machine is whatever runs on it, as every report states it; and the operating state it is in, found or given.
+"""Cluster at its operating point, and the report outputs that all workloads share.
 
-A machine of several kinds of chips is a `Machine` each: what they are together is declared by the fields of the report.
+The operating point is computed, or given by a solver. A system with several chip types has a `Machine` for each type. The
+fields of the report declare how their values combine.
 """
 
 from collections.abc import Sequence
@@ -31,38 +32,38 @@ from hwopt.workload.training import TrainingRun
 
 
 class Lifted(eqx.Module):
-    """What the model finds as roots and as a minimum, given."""
+    """Lifted variables: values that the model otherwise computes as roots or as a minimizer."""
 
     junction_k: Scalar  # at full load
-    useful_tokens: Scalar  # what vanishing batches would need for the run's loss
+    useful_tokens: Scalar  # tokens that would reach the run's loss in the limit of small batches
     checkpoint_interval_s: Scalar
-    prefill_junction_k: Scalar | None = None  # of the chips for prompts, where these are of another kind
+    prefill_junction_k: Scalar | None = None  # of the prefill chips, where these are of another type
 
     @property
     def groups(self) -> "tuple[Lifted, ...]":
-        """The state of each kind of chips, that of answers first."""
+        """The lifted variables of each chip type, those of the decode chips first."""
         other = self.prefill_junction_k
         return (self,) if other is None else (self, replace(self, junction_k=other))
 
 
 class LiftedMargins(eqx.Module):
-    """Signed logarithmic margins of what is given: all zero or more is a state that the cluster and the run can hold."""
+    """Signed logarithmic margins of the lifted variables. The variables are feasible where all margins are zero or more."""
 
-    heat: Scalar  # junction temperature over the one that its power leads to
-    learning: Scalar  # fresh tokens processed over those that the useful ones take
-    storage: Scalar  # time between saves over what storage takes for one
+    heat: Scalar  # given junction temperature over the temperature that its power causes
+    learning: Scalar  # fresh tokens processed over those needed for the given useful tokens
+    storage: Scalar  # checkpoint interval over the time that storage needs for a checkpoint
 
 
 class Machine(NamedTuple):
-    """A cluster at its operating point."""
+    """Cluster at its operating point, with power and capital cost."""
 
     cluster: Cluster
     point: OperatingPoint
-    heat_margin: Scalar  # as of `LiftedMargins`; 1 where the point is the model's own
+    heat_margin: Scalar  # `heat` of `LiftedMargins`; 1 where the model computes the operating point itself
     stops: reliability.Interruptions  # of a job on all chips
-    hot_spares: Scalar  # chips that stand started beside the job
-    it_peak_w: Scalar  # of one chip with its share of all else in its rack
-    fed_w: Scalar  # IT power of all at full load, hot spares and storage too
+    hot_spares: Scalar  # powered-on spare chips
+    it_peak_w: Scalar  # peak IT power of one chip with its share of the rack's other equipment
+    fed_w: Scalar  # total IT power at full load, including hot spares and storage
     standing_w: Scalar  # IT power of hot spares and storage, on average
     pue: Scalar
     design_pue: Scalar
@@ -70,7 +71,13 @@ class Machine(NamedTuple):
 
 
 def machine(cluster: Cluster, given: Lifted | None) -> Machine:
-    """Power, PUE and capital of a cluster. **Arguments:** `cluster` as it is asked for; its state, where it is `given`."""
+    """Return a cluster at its operating point, with power, PUE and capital cost.
+
+    **Arguments:**
+
+    - `cluster`: the cluster at its requested clock.
+    - `given`: values of the lifted variables; None to compute the operating point.
+    """
     if given is None:
         point, margin = operating_point(cluster.chip, cluster.cooling), jnp.ones_like(cluster.chips)
     else:
@@ -95,12 +102,12 @@ def machine(cluster: Cluster, given: Lifted | None) -> Machine:
 
 
 def added(parts: Sequence[Scalar]) -> Scalar:
-    """A sum that begins with its first part."""
+    """Return the sum of a nonempty sequence, starting from its first entry instead of an integer 0."""
     return sum(parts[1:], start=parts[0])
 
 
 def least(values: Sequence[Scalar]) -> Scalar:
-    """The least of some margins."""
+    """Return the smallest of several margins."""
     return reduce(lambda a, b: -hard_maximum(-a, -b), values)
 
 
@@ -108,7 +115,10 @@ _TOGETHER = {SUM: jnp.add, MOST: hard_maximum, LEAST: lambda a, b: least((a, b))
 
 
 def _joint(groups: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What groups of chips have together, as the fields of a report declare it; of what is a mean that of the first."""
+    """Combine outputs of several groups of chips by the rule (`joint`) that the report declares for each field.
+
+    Fields without a rule keep the value of the first group.
+    """
     known = declared(Report)
     return {
         name: reduce(_TOGETHER[known[name].joint], [each[name] for each in groups]) if known[name].joint else value
@@ -117,14 +127,14 @@ def _joint(groups: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _mean(values: Sequence[Scalar], weights: Sequence[Scalar]) -> Scalar:
-    """A mean over groups of chips; of one its value."""
+    """Return the weighted mean over groups of chips; for one group exactly its value."""
     if len(values) == 1:
         return values[0]
     return added([weight * value for value, weight in zip(values, weights, strict=True)]) / added(weights)
 
 
 def _standing(it: Machine) -> dict[str, Any]:
-    """What a machine is and draws before any work."""
+    """Return the outputs of a machine that do not depend on its workload."""
     cluster, point, chip = it.cluster, it.point, it.cluster.chip
     return {
         "clock_margin": point.clock_margin,
@@ -167,9 +177,15 @@ def outputs(
     breakdown: Breakdown,
     margins: TrainingMargins | ServingMargins,
 ) -> dict[str, Any]:
-    """What every report states in the same way.
+    """Return the outputs that all reports have in common, by field name.
 
-    **Arguments:** a machine for each kind of chip; `clock_ratio`, mean; `useful_flops_per_s` of a chip.
+    **Arguments:**
+
+    - `machines`: a machine for each chip type.
+    - `clock_ratio`: mean sustained clock over the nominal clock.
+    - `useful_flops_per_s`: model FLOPs per second and chip.
+    - `executed_over_useful`: executed FLOPs, with recomputation or rejected drafts, over model FLOPs.
+    - Others: values of the report fields of the same name.
     """
     counts = [it.cluster.chips for it in machines]
     chips = added(counts)
@@ -199,7 +215,7 @@ def outputs(
 
 
 def margins(machines: Sequence[Machine]) -> dict[str, Scalar]:
-    """The margins of machines that say nothing of the work, the least of all."""
+    """Return the workload-independent margins of machines by name, each the smallest over machines."""
     each = [_margins(it) for it in machines]
     return {name: reduce(_TOGETHER[LEAST], [of[name] for of in each]) for name in each[0]}
 
@@ -215,9 +231,12 @@ def _margins(it: Machine) -> dict[str, Scalar]:
 
 
 def running(cluster: Cluster, point: OperatingPoint, *, settles: bool) -> Cluster:
-    """The cluster at work, with the distances its racks put between chips.
+    """Return the cluster at work, with network distances that follow from its racks.
 
-    **Arguments:** whether kernels settle at clocks of their own, or all run at the point's.
+    **Arguments:**
+
+    - `point`: operating point of the chip.
+    - `settles`: whether groups of kernels find their own sustained clocks; otherwise the clock stays as given.
     """
     chip = clock_under_load(cluster.chip, point) if settles else cluster.chip
     return eqx.tree_at(lambda c: (c.chip, c.network), cluster, (chip, rack.spread_out(cluster)))

@@ -1,4 +1,4 @@
-"""What `estimate` returns: a machine and what runs on it, as named metrics, breakdowns and signed margins, all floating arrays."""
+"""Reports that `estimate` returns: named metrics, breakdowns and signed margins, all floating-point arrays."""
 
 import math
 from dataclasses import dataclass
@@ -28,11 +28,16 @@ FEASIBILITY_TOLERANCE = 1e-6
 
 @dataclass(frozen=True)
 class Output(Quantity):
-    """A number of a report. `meaning` completes "the budget limits ...".
+    """Metric of a report, with unit and meaning.
 
-    **Arguments:** `paced`: in proportion to the step time or its reciprocal, as money nearly is: it shares the step's interval;
-    `standing`: known of a plan that does not fit, too; `phases` of a service without which a machine has none: not a number;
-    `joint`: what several groups of chips have together of what each group has: `SUM`, `MOST` or `LEAST`.
+    **Arguments:**
+
+    - `meaning`: completes the sentence "the budget limits ...".
+    - `paced`: whether the metric is (nearly) proportional to the step time or its reciprocal, as costs are. It then gets the
+      prediction interval of the step time.
+    - `standing`: whether the metric is also defined for a plan that does not fit.
+    - `phases`: phases of serving (prefill, decode) that the metric needs; it is NaN for a machine without them.
+    - `joint`: rule to combine groups of chips: `SUM`, `MOST` (maximum) or `LEAST` (minimum); empty for none.
     """
 
     paced: bool = False
@@ -45,16 +50,20 @@ SUM, MOST, LEAST = "sum", "most", "least"
 
 
 def output(unit: str, meaning: str, **settings: Any) -> Any:
-    """A field of a report; settings as of `Output`."""
+    """Declare a metric field of a report. **Arguments:** see `Output`."""
     return field_of(Output(unit, meaning, **settings))
 
 
 @dataclass(frozen=True)
 class Margin(Quantity):
-    """A margin of a report.
+    """Margin of a report: signed distance to a limit, with words for its violation.
 
-    **Arguments:** `meaning`: what a plan does that exceeds it, by `{over}`; `stop`: what fails, as a noun; `equality`: whether
-    every design that holds it stands at it, so that none is near.
+    **Arguments:**
+
+    - `meaning`: verb phrase for a violation, with a placeholder `{over}` for its size.
+    - `stop`: noun phrase for the violated constraint.
+    - `equality`: whether the constraint is an equality. Feasible designs are then always at the limit, so being near it is not
+      informative.
     """
 
     stop: str = ""
@@ -62,12 +71,21 @@ class Margin(Quantity):
 
 
 def margin(stop: str, over: str, **settings: Any) -> Any:
-    """A field of margins: `log(limit / used)`; arguments as of `Margin`."""
+    """Declare a margin field, `log(limit / used)`.
+
+    **Arguments:**
+
+    - `over`: the `meaning` of a `Margin`.
+    - Others: see `Margin`.
+    """
     return field_of(Margin("", over, stop=stop, **settings))
 
 
 class Margins(eqx.Module):
-    """Signed logarithmic margins of every machine, `log(limit / used)`: 0 or more is feasible; infinite where nothing is used."""
+    """Signed logarithmic margins that all machines have, `log(limit / used)`.
+
+    Zero or more is feasible. A margin is infinite where nothing is used.
+    """
 
     memory: Scalar = margin("memory of a chip", "needs {over} more memory than a chip has")
     chips: Scalar = margin(
@@ -91,7 +109,7 @@ class Margins(eqx.Module):
 
 
 class TrainingMargins(Margins):
-    """Those of a training run besides."""
+    """Margins of a training run: those of all machines and further ones."""
 
     pool: Scalar = margin("memory pool", "offloads {over} more than the memory pool holds")
     sites: Scalar = margin("replicas fewer than sites", "has {over} fewer replicas than there are sites")
@@ -108,7 +126,7 @@ class TrainingMargins(Margins):
 
 
 class ServingMargins(Margins):
-    """Those of a service besides. Of two groups of chips the lesser."""
+    """Margins of a service: those of all machines and the demand. With two groups of chips, each is the smaller one."""
 
     demand: Scalar = margin(
         "requests beyond what the machine answers", "answers fewer requests than arrive: {over} more arrive"
@@ -116,12 +134,12 @@ class ServingMargins(Margins):
 
 
 def _of_a_run(name: str) -> Any:
-    """A margin that means what it means of a run on one kind of chips."""
+    """Return a margin field with the meaning that it has in `TrainingMargins`."""
     return field_of(quantities(TrainingMargins)[name])
 
 
 class FleetMargins(eqx.Module):
-    """Those of several kinds of chips that train together, besides those of each group."""
+    """Margins of a heterogeneous fleet as a whole, in addition to the margins of each group."""
 
     whole_batch: Scalar = margin(
         "shares that are not the batch", "splits a batch {over} off the run's over its groups", equality=True
@@ -138,14 +156,14 @@ class FleetMargins(eqx.Module):
 
 
 class Report(eqx.Module):
-    """Metrics of a machine under a plan; a workload adds its own. Every leaf is a floating array, scalar unless mapped.
+    """Metrics of a machine under a plan, common to all workloads. Every leaf is a floating-point array, scalar unless vmapped.
 
-    A step is one of training, or a pass of a micro-batch that serves: the time between two tokens of a sequence (without
-    drafting), or of a batch of prompts where nothing is generated. Tokens are those of the training run, generated ones, or
-    prompts' new ones.
+    - A step is a training step, or a forward pass of a micro-batch in serving. The latter is the time between two tokens of a
+      sequence (without speculative decoding), or a prefill pass where nothing is generated.
+    - Tokens are those of the training run, generated tokens, or new prompt tokens of a machine for prefill alone.
     """
 
-    mfu_convention: ClassVar[str]  # what counts as the model's FLOPs
+    mfu_convention: ClassVar[str]  # definition of model FLOPs
     margins_kind: ClassVar[type[Margins]]
 
     breakdown: Breakdown
@@ -165,7 +183,7 @@ class Report(eqx.Module):
     memory_per_chip_bytes: Scalar = output("B", "memory of the fullest chip", standing=True)
     memory_capacity_bytes: Scalar = output("B", "memory that a chip has", standing=True)
     clock_ratio: Scalar = output("of nominal", "the clock that the run keeps, mean over its arithmetic", standing=True)
-    # Below 0: full load does not fit, a run may.
+    # Below 0: full load exceeds the power limit, but an actual run may fit.
     clock_margin: Scalar = output(
         "", "log of allowed over drawn power at the clock asked for", standing=True, joint=LEAST
     )
@@ -193,7 +211,7 @@ class Report(eqx.Module):
     )
     goodput: Scalar = output("", "share of time that failures leave")
     mean_time_between_failures_s: Scalar = output("s", "time between failures")
-    # What follows counts time lost to failures.
+    # The following metrics include time lost to failures.
     energy_per_token_j: Scalar = output("J/token", "energy of one token")
     carbon_per_token_kg: Scalar = output("kg/token", "carbon of one token")  # operational and embodied
     capex_usd: Scalar = output("USD", "capital cost of equipment and building", standing=True, joint=SUM)
@@ -216,7 +234,7 @@ class Report(eqx.Module):
     active_parameters: Scalar = output("", "parameters that one token meets", standing=True)
 
     def __repr__(self) -> str:
-        """Its metrics with their units; shapes where they are traced or mapped."""
+        """Format the metrics with their units; only shapes where arrays are traced or vmapped."""
         values = {name: getattr(self, name) for name in outputs(type(self))}
         if any(
             isinstance(each, Tracer) or np.ndim(each) or not isinstance(each, _CONCRETE) for each in values.values()
@@ -227,28 +245,28 @@ class Report(eqx.Module):
         return "\n".join([f"{type(self).__name__}(feasible = {bool(self.feasible)}", *lines, ")"])
 
     def bottleneck_name(self) -> str:
-        """Name of the largest part of the step; concrete (unmapped) reports only."""
+        """Return the name of the largest part of the step. Only for concrete reports that are not vmapped."""
         return Breakdown._fields[int(self.bottleneck)].removesuffix("_s")
 
     @classmethod
     def margin_names(cls) -> tuple[str, ...]:
-        """All that can make a report infeasible."""
+        """Return the names of all margins of this report class."""
         return tuple(quantities(cls.margins_kind))
 
     def margins_by_name(self) -> dict[str, Scalar]:
-        """All that makes the report infeasible."""
+        """Return all margins of the report by name. The report is feasible where none is negative."""
         return {name: getattr(self.margins, name) for name in self.margin_names()}
 
     def violations(self) -> dict[str, float]:
-        """Violated constraints of a concrete report: name -> how far over the limit, as a fraction of it."""
+        """Return the violated constraints of a concrete report: name -> excess over the limit, as a fraction of it."""
         return violations(self.margins_by_name())
 
 
 class TrainingReport(Report):
-    """What a training run adds.
+    """Report of a training run.
 
-    Where the batch grows, the step, its parts and memory are those of the last stage, which is the fullest; tokens a second,
-    utilisation, power, energy, carbon and money are means over the run.
+    With a batch ramp, the step, its breakdown and memory are those of the last stage, which needs the most memory. Throughput,
+    utilization, power, energy, carbon and cost are means over the run.
     """
 
     mfu_convention: ClassVar[str] = "causal: half the score matrix counts; recomputation counts in hfu only"
@@ -260,19 +278,26 @@ class TrainingReport(Report):
     run_cost_usd: Scalar = output("USD", "the cost of owning the cluster while the run lasts", paced=True)
     run_energy_j: Scalar = output("J", "energy at the meter over the run")
     run_carbon_kg: Scalar = output("kg", "carbon of the run, embodied share included")
-    loss: Scalar = output("nat", "loss after the run")  # a token, by the run's loss law
+    loss: Scalar = output("nat", "loss after the run")  # per token, by the run's loss law
     tokens_per_unit: Scalar = computed("token", "of one unit of work")
-    unit_of_work: str = eqx.field(static=True, default=TOKEN)  # of a text a token, else a sample: an image, a click
-    stages: RampStages | None = None  # where the batch grows
+    unit_of_work: str = eqx.field(static=True, default=TOKEN)  # a token of text, else a sample (image, click)
+    stages: RampStages | None = None  # only with a batch ramp
 
 
 def _percentile(level: int, what: str, phase: str) -> Any:
-    """A time that so many per cent of requests stay below in the busiest hour; infinite where no queue ends."""
+    """Declare a latency percentile in the busiest hour, infinite where the queue grows without bound.
+
+    **Arguments:**
+
+    - `level`: percentage of requests below the latency.
+    - `what`: name of the latency in the field's meaning.
+    - `phase`: phase of serving that the latency needs.
+    """
     return output("s", f"the time {what} that {level} of 100 requests stay below in the busiest hour", phases=(phase,))
 
 
 class GroupReport(eqx.Module):
-    """One of two kinds of chips that serve together: prompts of one, answers of the other."""
+    """Report of one of two groups of different chips in disaggregated serving: the prefill or the decode group."""
 
     group_chips: Scalar = output("chip", "chips of a group", standing=True)
     group_servers: Scalar = output("", "servers or trays of a group", standing=True)
@@ -287,7 +312,11 @@ class GroupReport(eqx.Module):
 
 
 class ServingReport(Report):
-    """What a service adds. A machine of one phase, or of one group of chips, has NaN for what it does not do."""
+    """Report of a service.
+
+    Metrics of a phase (prefill, decode) that a machine does not do are NaN. So is the KV-cache transfer with one group of
+    chips.
+    """
 
     mfu_convention: ClassVar[str] = (
         "2 FLOP a weight and token, attention over the tokens before it; what is drafted in vain counts in hfu only"
@@ -318,7 +347,7 @@ class ServingReport(Report):
         "s", "reading weights and cache once, over the bandwidth of the chips that share them"
     )
     kv_transfer_s: Scalar = output("s", "moving a prompt's keys and values between two groups of chips")
-    # The cost of a request, divided by the machine's time that each phase takes.
+    # The cost of a request is split between phases by machine time.
     cost_per_input_token_usd: Scalar = output(
         "USD/token", "cost of prompts alone, by their new tokens", phases=("prefills",)
     )
@@ -327,11 +356,11 @@ class ServingReport(Report):
     )
     prefill_chips: Scalar = output("chip", "chips for prompts alone", standing=True)
     decode_chips: Scalar = output("chip", "chips that generate answers", standing=True)
-    groups: dict[str, GroupReport] | None = None  # of two kinds of chips
+    groups: dict[str, GroupReport] | None = None  # only with two chip types
 
 
 class TrainServeReport(eqx.Module):
-    """Metrics of a machine that trains and one that serves, of the same chips. Sums are of both."""
+    """Report of a training machine and a serving machine with the same chip. Totals are sums over both machines."""
 
     training: TrainingReport
     serving: ServingReport
@@ -361,17 +390,17 @@ class TrainServeReport(eqx.Module):
 
     @classmethod
     def margin_names(cls) -> tuple[str, ...]:
-        """All that can make a report infeasible."""
+        """Return the names of all margins, with the prefix `training.` or `serving.`."""
         parts = {"training": TrainingReport, "serving": ServingReport}
         return tuple(f"{part}.{name}" for part, kind in parts.items() for name in kind.margin_names())
 
     def margins_by_name(self) -> dict[str, Scalar]:
-        """All that makes either machine infeasible."""
+        """Return the margins of both machines by name, with the prefix `training.` or `serving.`."""
         parts = {"training": self.training, "serving": self.serving}
         return {f"{part}.{name}": x for part, report in parts.items() for name, x in report.margins_by_name().items()}
 
     def violations(self) -> dict[str, float]:
-        """Violated constraints of a concrete report: name -> how far over the limit, as a fraction of it."""
+        """Return the violated constraints of a concrete report: name -> excess over the limit, as a fraction of it."""
         return violations(self.margins_by_name())
 
 
@@ -379,15 +408,15 @@ AnyReport = TrainingReport | ServingReport | TrainServeReport
 
 
 class StageReport(eqx.Module):
-    """What a group of chips does that holds some stages of a pipeline, other groups the others."""
+    """Report of a group of chips that runs some stages of a pipeline over several groups."""
 
     margins: TrainingMargins
     feasible: Scalar
     memory: Footprint
     layers: Scalar
     stages: Scalar
-    step_time_s: Scalar  # in which its fullest stage works on all micro-batches, sends included
-    mfu: Scalar  # of its own layers, over the whole step
+    step_time_s: Scalar  # time of its fullest stage for all micro-batches, including sends
+    mfu: Scalar  # utilization by its own layers over the whole step
     memory_per_chip_bytes: Scalar
     memory_capacity_bytes: Scalar
     power_w: Scalar
@@ -396,21 +425,21 @@ class StageReport(eqx.Module):
     clock_ratio: Scalar
 
     def margins_by_name(self) -> dict[str, Scalar]:
-        """All that makes these stages infeasible."""
+        """Return all margins of these stages by name. The stages are feasible where none is negative."""
         return {name: getattr(self.margins, name) for name in quantities(TrainingMargins)}
 
 
 def outputs(kind: type) -> dict[str, Output]:
-    """The numbers of a kind of report, by name."""
+    """Return the declared metrics (`Output`) of a report class by name."""
     return {name: each for name, each in quantities(kind).items() if isinstance(each, Output)}
 
 
 _LARGEST_EXPONENT = 700.0
-"""Logarithm at which violations are cut off: float64 overflows at 709."""
+"""Logarithm at which violations are clipped, because the exponential overflows float64 at 709."""
 
 
 def violations(margins: dict[str, Scalar]) -> dict[str, float]:
-    """Violated ones of concrete margins: name -> how far over the limit, as a fraction of it."""
+    """Return the violated ones of concrete margins: name -> excess over the limit, as a fraction of it."""
     over = {name: -float(value) for name, value in margins.items()}
     return {
         name: math.expm1(min(value, _LARGEST_EXPONENT)) for name, value in over.items() if value > FEASIBILITY_TOLERANCE
@@ -418,7 +447,7 @@ def violations(margins: dict[str, Scalar]) -> dict[str, float]:
 
 
 def declared_margins() -> dict[str, Margin]:
-    """Every margin that a report may have, by name."""
+    """Return the declarations of all margins of all report classes by name."""
     return {
         name: each
         for kind in (FleetMargins, TrainingMargins, ServingMargins)
@@ -427,7 +456,13 @@ def declared_margins() -> dict[str, Margin]:
 
 
 def over_words(name: str, over: float) -> str:
-    """A violated constraint in words, with its amount. **Arguments:** `name` as of `margins_by_name`."""
+    """Return a violated constraint in words with its amount.
+
+    **Arguments:**
+
+    - `name`: name of the margin, as in `margins_by_name`.
+    - `over`: excess over the limit, as a fraction of it.
+    """
     part, _, plain = name.rpartition(".")
     words = declared_margins()[plain].meaning.format(over=f"{100 * over:.3g} %")
     return f"{part}: {words}" if part else words

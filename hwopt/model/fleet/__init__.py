@@ -1,1 +1,1 @@
-"""Several kinds of chips that train one model together."""
+"""Heterogeneous fleets: groups of different chips that train one model together."""

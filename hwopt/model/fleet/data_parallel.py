@@ -1,7 +1,7 @@
-"""Several kinds of chips that train one model together: shares of the batch, one step for all, sums of power, money and failures.
+"""Data parallelism over groups of different chips: shares of the batch, a common step, total power, cost and failures.
 
-Each group holds whole replicas and takes a share of the sequences of every step. Its time is that of a run of that batch on its
-chips alone (`training`); all wait for the slowest, and then reduce gradients over the groups.
+Each group holds whole replicas and takes a share of the sequences of every step. Its time is that of a run with this batch on
+its chips alone (`training`). All groups wait for the slowest one, and then reduce gradients over the groups.
 """
 
 from collections.abc import Sequence
@@ -41,16 +41,16 @@ from hwopt.workload.transformer import active_parameters, total_parameters
 
 
 def _of_a_run(name: str) -> Any:
-    """A field that means what it means of a run on one kind of chips."""
+    """Return a report field with the unit and meaning that it has in `TrainingReport`."""
     return field_of(outputs(TrainingReport)[name])
 
 
 class FleetReport(eqx.Module):
-    """Metrics of several kinds of chips that train one model together, and of each group with its share of the batch."""
+    """Metrics of a heterogeneous fleet that trains one model, and of each group with its share of the work."""
 
-    groups: tuple[TrainingReport | StageReport, ...]  # each alone with its share; or its stages of one pipeline
+    groups: tuple[TrainingReport | StageReport, ...]  # alone with its share of the batch, or its pipeline stages
     waits: tuple[Scalar, ...]  # share of the step that a group waits for the slowest
-    standing_usd_per_s: tuple[Scalar, ...]  # cost of a group whatever it does
+    standing_usd_per_s: tuple[Scalar, ...]  # cost of a group regardless of its work
     electricity_usd_per_j: tuple[Scalar, ...]
     margins: FleetMargins
     feasible: Scalar
@@ -80,7 +80,10 @@ class FleetReport(eqx.Module):
     loss: Scalar = _of_a_run("loss")
 
     def violations(self) -> dict[str, float]:
-        """Violated constraints of a concrete report, those of a group by its number: name -> how far over the limit."""
+        """Return the violated constraints of a concrete report: name -> excess over the limit, as a fraction of it.
+
+        Names of a group's constraints start with its number.
+        """
         own = {name: getattr(self.margins, name) for name in quantities(FleetMargins)}
         groups = {
             f"{i + 1}.{name}": x for i, each in enumerate(self.groups) for name, x in each.margins_by_name().items()
@@ -89,15 +92,16 @@ class FleetReport(eqx.Module):
 
 
 def share_of(run: TrainingRun, sequences: Scalar) -> TrainingRun:
-    """A run whose steps have other batches."""
+    """Return a copy of the run with a global batch of `sequences`."""
     return eqx.tree_at(lambda r: r.global_batch_sequences, run, sequences)
 
 
 def exchange_s(run: TrainingRun, clusters: Sequence[Cluster], plans: Sequence[Plan]) -> Array:
-    """All-reduce of gradients over G groups, of which each has reduced its own: `2 (G - 1) max_g (alpha_g + P e / (G N_g B_g))`.
+    """Return the time of the gradient all-reduce over G groups, after each has reduced its own gradients.
 
-    A ring of groups through their NICs: each of the N_g chips of a group carries its part of all gradients, and every step waits
-    for the slowest fabric. Nothing hides it: it begins when the slowest group is done. None for one group.
+    `2 (G - 1) max_g (alpha_g + P e / (G N_g B_g))`. The groups form a ring through their NICs. Each of the N_g chips of a group
+    transfers its part of all P gradients of e bytes, and every ring step waits for the slowest fabric. The exchange is not
+    overlapped, because it starts when the slowest group is done. It is 0 for one group.
 
     **Returns:** s.
 
@@ -114,12 +118,14 @@ def exchange_s(run: TrainingRun, clusters: Sequence[Cluster], plans: Sequence[Pl
 
 
 def fleet_report(run: TrainingRun, fleet: Fleet, plan: FleetPlan, maximum: Maximum) -> FleetReport:
-    """A training run on several kinds of chips: `T = max_g T_g(b_g) + exchange`, `sum b_g = B`.
+    """Return the report of a training run on groups of different chips: `T = max_g T_g(b_g) + exchange`, `sum b_g = B`.
 
-    Sites exchange by their lines instead, beside what of the step may hide it (`sites.exchange_s`), the larger as the smaller.
+    Group g takes b_g of the B sequences of a step. Groups at different sites exchange over the lines between sites instead
+    (`sites.exchange_s`), overlapped with a part of the step. All sites send equally much, whatever their share of the chips.
 
-    In proportion to their speeds r_g, sequences a second, all groups take `B / sum r_g`: the step that whole sequences miss by a
-    little. A group that waits draws what it draws idle. Any part of any group stops the job.
+    If shares were proportional to the groups' speeds r_g (sequences a second), all groups would take `B / sum r_g`. This ideal
+    step is slightly shorter, because shares are whole sequences. A waiting group draws idle power. A failure in any group stops
+    the job.
     """
     clusters, plans = fleet.groups, plan.groups
     its, alone = _each_alone(run, fleet, plan, maximum)
@@ -130,7 +136,7 @@ def fleet_report(run: TrainingRun, fleet: Fleet, plan: FleetPlan, maximum: Maxim
             exchange_s(run, [machine.running(it.cluster, it.point, settles=True) for it in its], plans),
             1.0,
         )
-    else:  # the first pays for lines and for further sites
+    else:  # the first group pays for the lines and for further sites
         joined = eqx.tree_at(lambda c: c.sites, clusters[0], fleet.lines)
         its[0] = machine.machine(joined, None)
         lines_s, hidden_s = sites.exchange_s(run, joined, plans[0]), fleet.lines.overlap * slowest
@@ -166,10 +172,16 @@ def totals(
     apart: Scalar,
     **margins: Scalar,
 ) -> FleetReport:
-    """A run whose step is known: sums of power, money and failures over its groups.
+    """Return the report of a fleet from its step time, with power, cost and failures summed over groups.
 
-    **Arguments:** `powers_w` that groups draw over a step; replicas `apart` as `sites.replicas_apart` counts them; `margins` of
-    the way the step is split, those not named being held.
+    **Arguments:**
+
+    - `its`, `groups`: machine and report of each group.
+    - `powers_w`: average power of each group over a step.
+    - `step_s`, `exchange_s`, `ideal_s`: times of the step, of the exchange between groups, and of the step with ideal shares.
+    - `waits`: share of the step that each group waits.
+    - `apart`: number of replicas that train independently, see `sites.replicas_apart`.
+    - `margins`: margins of the way the step is split; those not given are satisfied (0).
     """
     clusters = [it.cluster for it in its]
     spendings = [cost.spending(it.cluster, it.capital, w) for it, w in zip(its, powers_w, strict=True)]
@@ -221,7 +233,7 @@ def totals(
 def _each_alone(
     run: TrainingRun, fleet: Fleet, plan: FleetPlan, maximum: Maximum
 ) -> tuple[list[Machine], list[TrainingReport]]:
-    """Each group as a machine, and its run of its share; one traced copy serves them all."""
+    """Return each group as a machine, and the report of its share of the batch. The model is traced once for all groups."""
 
     def one(cluster: Cluster, own: Plan, sequences: Scalar) -> tuple[Machine, TrainingReport]:
         report, _ = training_report(share_of(run, sequences), cluster, own, maximum, None)
@@ -235,13 +247,16 @@ def _each_alone(
 
 
 def _drawn_w(it: Machine, alone: TrainingReport, step: Scalar) -> Array:
-    """Power at the meter of a group whose own step is part of a longer one."""
+    """Return the average power at the meter of a group that idles for the rest of a longer common step."""
     idle_w = it.pue * (it.cluster.chips * power.idle_it_w(it.cluster, it.point) + it.standing_w)
     return idle_w + (alone.power_w - idle_w) * (alone.step_time_s / step)
 
 
 def _loss(run: TrainingRun, batch_tokens: Scalar, apart: Scalar) -> Array:
-    """The loss of the whole batch, whoever takes which part of it, on replicas `apart` as `sites.replicas_apart` counts them."""
+    """Return the loss of a run with the whole batch, independent of its split over groups.
+
+    **Arguments:** `apart`: number of replicas that train independently, see `sites.replicas_apart`.
+    """
     equivalent = learning.dense_equivalent_parameters(
         run.law, active_parameters(run.model), total_parameters(run.model)
     )

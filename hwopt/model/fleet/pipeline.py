@@ -1,7 +1,7 @@
-"""Several kinds of chips that hold the stages of one pipeline: layers of each, the slowest stage, links between kinds, memory.
+"""Pipeline parallelism over groups of different chips: layers of each group, the slowest stage, links between groups, memory.
 
-A group of chips runs as a piece of a longer pipeline: its step, memory and gradients are those of `schedule`, `footprint` and
-`training`, of so many layers on so many stages.
+A group of chips runs a segment of a longer pipeline. Its step, memory and gradients come from `schedule`, `footprint` and
+`training`, with the layers and stages of the segment.
 """
 
 from __future__ import annotations
@@ -37,32 +37,32 @@ from hwopt.workload.training import TrainingRun
 
 
 class PipelinePosition(NamedTuple):
-    """Where a group of stages stands in a pipeline."""
+    """Position of a group of stages in a pipeline."""
 
-    chips: Scalar  # of all groups, among which distances lie
+    chips: Scalar  # of all groups, which sets the distances in the hall
     layers: Scalar  # of the group
     onwards: Scalar  # stages from its first to the end of the pipeline
     stages: Scalar  # of the whole pipeline
-    ends: Scalar  # 1: it has the first stage or the last, and so a table
+    ends: Scalar  # 1: it has the first or the last stage, and so an embedding table
     last: Scalar  # 1: it has the last stage, and so the head
 
 
 class PipelineStages(NamedTuple):
-    """A group of stages: seconds of a micro-batch, forward and backward, and what they hold."""
+    """Times and memory of a group of stages. Unless noted, times are for one micro-batch, forward and backward."""
 
     mean_s: Array  # a mean stage, without head and sends
-    head_s: Array  # of the last stage; 0 of a group that lacks it
+    head_s: Array  # head on the last stage; 0 for other groups
     full_s: Array  # the slowest stage, without sends
-    send_s: Array  # of one activation to a stage of the same group
-    link_s: Array  # to one of another group, through this group's network
-    sync_s: Array  # gradients, once a step
-    optimizer_s: Array
-    work: ExposedTime  # of a mean stage, head included
+    send_s: Array  # sending one activation to a stage of the same group
+    link_s: Array  # sending one activation to another group, through this group's network
+    sync_s: Array  # gradient reduction, once a step
+    optimizer_s: Array  # once a step
+    work: ExposedTime  # of a mean stage, including its share of the head
     memory: Footprint
 
 
 def pipeline_positions(plan: FleetPipeline) -> list[PipelinePosition]:
-    """Where each group stands."""
+    """Return the position of each group in the pipeline."""
     counts = [each.pp for each in plan.groups]
     whole, one = added(counts), jnp.ones_like(counts[0])
     of_last = [one * (i == len(counts) - 1) for i in range(len(counts))]
@@ -73,7 +73,7 @@ def pipeline_positions(plan: FleetPipeline) -> list[PipelinePosition]:
 
 
 def _piece(run: TrainingRun, plan: Plan, layers: Scalar, pp: Scalar) -> tuple[TrainingRun, Plan]:
-    """A run and a plan of `pp` stages as full as those of a group that has `layers` on its own."""
+    """Return a run and a plan for `pp` stages, each with as many layers as a stage of a group that has `layers` in total."""
     model = run.model
     share = layers * (pp / plan.pp) / model.layers
     shapes = lambda r: (r.model.layers, r.model.moe_layers)
@@ -82,7 +82,11 @@ def _piece(run: TrainingRun, plan: Plan, layers: Scalar, pp: Scalar) -> tuple[Tr
 
 
 def _weights(part: TrainingRun, local: Plan, place: PipelinePosition) -> Weights:
-    """Weights of a chip; a group in the middle holds no table, one at an end one, both only where one stage is all."""
+    """Return the weights of a chip of a group.
+
+    A group in the middle stores no embedding table, a group at an end stores one. Both tables are on one chip only if the
+    pipeline has a single stage.
+    """
     weights = chip_weights(part.model, local)
     whole = eqx.tree_at(lambda p: p.pp, local, place.stages)
     more = place.ends * table_parameters(part.model, whole) - table_parameters(part.model, local)
@@ -90,7 +94,7 @@ def _weights(part: TrainingRun, local: Plan, place: PipelinePosition) -> Weights
 
 
 def at_work(it: Machine, place: PipelinePosition) -> Cluster:
-    """A group at its clocks, in one hall with the others."""
+    """Return a group's cluster at its operating clocks, with network distances of one hall that contains all groups."""
     hall = eqx.tree_at(lambda c: c.chips, it.cluster, place.chips)
     running = machine.running(it.cluster, it.point, settles=True)
     return eqx.tree_at(lambda c: c.network, running, rack.spread_out(hall))
@@ -99,10 +103,16 @@ def at_work(it: Machine, place: PipelinePosition) -> Cluster:
 def stages(
     run: TrainingRun, here: Cluster, active: Cluster, plan: Plan, place: PipelinePosition, maximum: Maximum
 ) -> PipelineStages:
-    """Times and memory of a group's stages. **Arguments:** the cluster as it stands `here`, and `active` at its clocks.
+    """Return times and memory of a group's stages.
 
-    Under 1F1B a stage keeps the activations of as many micro-batches as there are stages from it to the end: memory is that of
-    the first stage of a pipeline of these alone, each as full.
+    Under 1F1B a stage keeps the activations of as many micro-batches as there are stages from it to the end. Its memory is
+    therefore that of the first stage of a pipeline with only these stages, all with as many layers.
+
+    **Arguments:**
+
+    - `here`: the group's cluster as given.
+    - `active`: the same cluster at its operating clocks, see `at_work`.
+    - `place`: position of the group in the pipeline.
     """
     stack, level = active.stack, active.stack.level
     part, local = _piece(run, plan, place.layers, place.stages)
@@ -129,12 +139,15 @@ def stages(
 
 
 def links(each: list[PipelineStages]) -> list[Array]:
-    """Seconds of one activation between one group and the next: that of the slower network."""
+    """Return the seconds to send one activation from each group to the next: those of the slower network."""
     return [hard_maximum(a.link_s, b.link_s) for a, b in itertools.pairwise(each)]
 
 
 def sends_s(plan: FleetPipeline, each: list[PipelineStages], between: list[Array]) -> list[Array]:
-    """Sends of the stage of each group that has most of them: to the next and to the one before, as in `schedule.step_time`."""
+    """Return, for each group, the send time per micro-batch of the stage with the largest one.
+
+    A stage sends activations to the next and gradients to the previous stage, as in `schedule.step_time`.
+    """
     before = [each[0].send_s, *between]
     after = [*between, each[-1].send_s]
     return [
@@ -144,11 +157,11 @@ def sends_s(plan: FleetPipeline, each: list[PipelineStages], between: list[Array
 
 
 class _PipelineStep(NamedTuple):
-    """A step of a pipeline."""
+    """Step time of a pipeline and the times that set it."""
 
     step_s: Array
-    pace_s: Array  # of a micro-batch at the slowest stage, with its sends
-    own_s: list[Array]  # the same of each group's slowest stage
+    pace_s: Array  # time of a micro-batch at the slowest stage, with its sends
+    own_s: list[Array]  # like `pace_s`, at the slowest stage of each group
     stretch: Array  # 1 + jitter + production
 
 
@@ -160,12 +173,14 @@ def _step(
     between: list[Array],
     maximum: Maximum,
 ) -> _PipelineStep:
-    """Time of a step of stages that differ.
+    """Return the step time of a pipeline with unequal stages.
 
-    `T = (1 + jitter) (max_g (m W + exposed gradients_g + optimizer_g) + fill) + overhead`, with the pace of the slowest stage
-    `W = max_g (F_g + sends_g)`; the fill is what all stages but a mean one take, and their sends:
-    `(1 - 1/p) sum p_g F_g + 2 sum sends`. Exact of equal stages; of unequal ones an upper bound of 1F1B, 0.4 % above a
-    simulation of it (median of 300 drawn ones of 2 to 8 stages and 8 to 64 micro-batches), 9.5 % at most.
+    `T = (1 + jitter) (max_g (m W + exposed gradients_g + optimizer_g) + fill) + overhead`
+
+    `W = max_g (F_g + sends_g)` is the pace of the slowest stage, for m micro-batches. The fill is the time of all stages except
+    a mean one, and their sends: `(1 - 1/p) sum p_g F_g + 2 sum sends`. The formula is exact for equal stages. For unequal
+    stages it is an upper bound for 1F1B: 0.4 % above a simulation in the median and 9.5 % at most (300 random pipelines of 2 to
+    8 stages and 8 to 64 micro-batches).
     """
     first, m = plan.groups[0], micro_batches(run, plan.groups[0])
     count = added([own.pp for own in plan.groups])
@@ -195,11 +210,12 @@ def _step(
 
 
 def pipeline_report(run: TrainingRun, fleet: Fleet, plan: FleetPipeline, maximum: Maximum) -> FleetReport:
-    """A training run whose layers lie on several kinds of chips, each a group of stages of one pipeline.
+    """Return the report of a training run whose pipeline stages are on groups of different chips.
 
-    `exchange_s` is what of the step free links between groups would save, `ideal_step_time_s` the step of layers in proportion to
-    speed, were they no integers: all stages then take `W = (L + sum p_g sends_g / tau_g + head / tau_last) / sum (p_g / tau_g)`, of
-    tau seconds a layer.
+    - `exchange_s` is the time that the step would save if links between groups were free.
+    - `ideal_step_time_s` is the step with layers in proportion to speed, ignoring that layers are integers. All p_g stages of
+      each group then take `W = (L + sum p_g sends_g / tau_g + head / tau_last) / sum (p_g / tau_g)`, with tau seconds per
+      layer.
     """
     where = pipeline_positions(plan)
     its, each = _each(run, fleet, plan, where, maximum)
@@ -234,7 +250,7 @@ def _batch(plan: Plan) -> Scalar:
 
 
 def _even_pace(run: TrainingRun, plan: FleetPipeline, each: list[PipelineStages], between: list[Array]) -> Array:
-    """Pace of stages whose layers are in proportion to speed."""
+    """Return the time of a micro-batch per stage if layers were distributed in proportion to speed, see `pipeline_report`."""
     sends = sends_s(plan, each, between)
     rates = [
         own.pp / (stage.mean_s * own.pp / layers)
@@ -248,7 +264,7 @@ def _even_pace(run: TrainingRun, plan: FleetPipeline, each: list[PipelineStages]
 def _each(
     run: TrainingRun, fleet: Fleet, plan: FleetPipeline, where: list[PipelinePosition], maximum: Maximum
 ) -> tuple[list[Machine], list[PipelineStages]]:
-    """Each group as a machine, and its stages; one traced copy serves them all."""
+    """Return each group as a machine, and its stages. The model is traced once for all groups."""
 
     def one(cluster: Cluster, own: Plan, place: PipelinePosition) -> tuple[Machine, PipelineStages]:
         it = machine.machine(cluster, None)
@@ -262,7 +278,15 @@ def _each(
 
 
 def group_flops(run: TrainingRun, layers: Scalar, last: Scalar) -> Scalar:
-    """FLOPs a step needs of a group's layers, and of the head where it has the last stage; over all groups those of the step."""
+    """Return the model FLOPs of a step for a group's layers, including the head on the last stage.
+
+    Summed over groups they equal the model FLOPs of the step.
+
+    **Arguments:**
+
+    - `layers`: layers of the group.
+    - `last`: 1 if the group has the last stage, else 0.
+    """
     share = layers / run.model.layers
     shapes = lambda r: (r.model.layers, r.model.moe_layers)
     part = eqx.tree_at(shapes, run, (run.model.layers * share, run.model.moe_layers * share))
@@ -273,7 +297,7 @@ def group_flops(run: TrainingRun, layers: Scalar, last: Scalar) -> Scalar:
 def _stage_report(
     run: TrainingRun, it: Machine, own: Plan, stage: PipelineStages, place: PipelinePosition, step: Array, busy: Array
 ) -> tuple[Array, StageReport]:
-    """Power that a group draws over a step, and what it says of itself."""
+    """Return the average power that a group draws over a step, and the report of its stages."""
     cluster = it.cluster
     part, _ = _piece(run, own, place.layers, own.pp)
     flops = group_flops(run, place.layers, place.last)

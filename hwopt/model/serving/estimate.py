@@ -124,8 +124,7 @@ def serving_report(
 
 
 def _sized(clusters: tuple[Cluster, ...], plan: Any) -> list[Cluster]:
-    """Return one cluster for each chip type, resized to the chips that its plan uses. A single cluster is returned
-    unchanged."""
+    """Return the clusters, one for each chip type, resized to the chips that their plans use; a single cluster unchanged."""
     if len(clusters) == 1:
         return list(clusters)
     plans = list(plan.groups.values())
@@ -133,13 +132,12 @@ def _sized(clusters: tuple[Cluster, ...], plan: Any) -> list[Cluster]:
 
 
 class _Paid(NamedTuple):
-    """Energy, power and cost of a request. Lists have an entry for each chip type: energy at the meter, mean power,
-    spending."""
+    """Energy, power, cost and carbon of serving. Lists have an entry for each chip type."""
 
-    joules: list[Scalar]
-    powers_w: list[Scalar]
-    spendings: list[Spending]
-    spending: Spending
+    joules: list[Scalar]  # energy at the meter per request
+    powers_w: list[Scalar]  # mean power
+    spendings: list[Spending]  # cost per second
+    spending: Spending  # total over chip types
     request_usd: Scalar
     request_kg: Scalar
 

@@ -186,9 +186,9 @@ def passes(requests: Requests, stream: Stream) -> Passes:
 
 
 def companions_per_s(at: Passes) -> Scalar:
-    """Return the arrival rate of prompts within a pass after another prompt: above average for bursts, below for steady
-    arrivals.
+    """Return the arrival rate of prompts, per second, in the pass after another prompt's arrival.
 
+    It is above the average rate for bursts, and below it for steady arrivals.
     The expected number of requests within t of one exceeds `lambda t` by `(c - 1) / 2 (1 - exp(-2 lambda t / (c + 1)))`. This
     is exact for balanced hyperexponential renewals. For steady arrivals (c < 1) the correlation decays as `exp(-2 lambda t)`.
 

@@ -54,8 +54,8 @@ def after_wait(requests: Requests, at: Passes) -> Spread:
     """Return the time from the end of the wait for a slot to the first token.
 
     Its mean is half a full pass and the own prompt. Prompts that replace other answers finished in the same pass add to the
-    variance. In the queueing model an answer may end at any time. With passes it ends half a pass later on average, and the
-    prompt that takes its slot runs in the next pass at once.
+    variance. In a queue without passes an answer may end at any time. With passes it ends half a pass later on average, and the
+    prompt that takes its slot runs in that same pass.
     """
     gamma, others = at.prompt_s, at.slots_each / at.answer_passes
     spread = requests.prompts
@@ -67,9 +67,9 @@ def after_wait(requests: Requests, at: Passes) -> Spread:
 
 
 def peakedness(requests: Requests, at: Passes) -> Scalar:
-    """Return the peakedness z: variance of the number of sequences relative to Poisson arrivals, exponential answers, no
-    prompts.
+    """Return the peakedness z: the variance of the number of sequences relative to a reference case.
 
+    The reference has Poisson arrivals, exponential answers and no prompts.
     `z = ((c_a + phi^2 c_p) / (1 - phi) + (1 - phi) c_o) / (1 + c_o)`, where phi is the share of time that prompts take. Prompts
     delay running answers. So an arrival changes the number by `1 / (1 - phi)`, and the variation of prompt lengths changes it
     by `phi / (1 - phi)`.
@@ -82,20 +82,25 @@ def peakedness(requests: Requests, at: Passes) -> Scalar:
 
 
 def slot_wait(requests: Requests, at: Passes, load: Scalar) -> SlotWait:
-    """The wait for a slot: 0 for a share, exponential for the others.
+    """Return the waiting time for a slot: 0 for a share of requests, exponential for the others.
 
-    Sequences in a machine that is not full are a birth and death process, births over deaths `(a + g n) / n`: a negative
-    binomial distribution of mean n and variance `w n`, `w = z / (1 - g)`, skewness `(2 w - 1) / sqrt(w n)`, here a gamma one
-    with these; beyond N a geometric one. Bursts and prompts widen it by the peakedness z; requests come where passes are long,
-    `g / (1 - g)` more, and in bursts find `(c_a - 1) / (2 (1 - phi))` more (GI/M at infinity). The chance to wait is
-    `h / (h + body)`, `h` the density at N over u of exponential answers, times `e = 2 z / (1 + c_a)`, how much more a diffusion
-    is shaken below N than above. Beside prompts `e = 0.914 z^1.11 (1 - phi)^-0.46 rho^-0.33 / ((1 + c_a) / 2)`: each constant
-    within a standard error (0.05, 0.04, 0.14, 0.17) of what `results.benchmarks.waits` fits to every second simulated service.
-    Odds are off by 0.10 there and by 0.08 on those left out (root mean square of the logarithm). Without prompts, `z^(4/3)`
-    takes the place of z (our own).
+    Below N slots the number of sequences is a birth-death process with ratio of births to deaths `(a + g n) / n`. It has a
+    negative binomial distribution of mean n, variance `w n` with `w = z / (1 - g)`, and skewness `(2 w - 1) / sqrt(w n)`. It is
+    approximated by a gamma distribution with these moments; above N it is geometric. Bursts and prompts widen it by the
+    peakedness z. Requests tend to arrive in long passes, where they see `g / (1 - g)` more sequences; in bursts they see
+    `(c_a - 1) / (2 (1 - phi))` more.
 
-    A queue of k streams is waited for in one of them: of those ahead, geometric with `1 - u`, every k-th, each for `k S`. That
-    is exponential with mean `k S / (1 - (1 - u)^k)`; one queue for all slots has k 1.
+    The probability of waiting is `h / (h + body)`. Here h is the density at N over u of exponential answers, times a factor e,
+    and `body` the probability below N. In a diffusion `e = 2 z / (1 + c_a)`: the variance below N relative to that above.
+
+    - With colocated prompts `e = 0.914 z^1.11 (1 - phi)^-0.46 rho^-0.33 / ((1 + c_a) / 2)`. The constants are within a standard
+      error (0.05, 0.04, 0.14, 0.17) of a fit by `results.benchmarks.waits` to every second simulated service. The odds of
+      waiting have an error of 0.10 on these and of 0.08 on the held-out services (root mean square of the logarithm).
+    - Without prompts `z^(4/3)` replaces z (our own choice).
+
+    With k streams a request waits in one of them. Of the requests ahead, whose number is geometric with `1 - u`, every k-th is
+    in the same stream and takes `k S`. So the wait is exponential with mean `k S / (1 - (1 - u)^k)`. One queue for all slots
+    has k = 1.
 
     **Source:** Halfin, Whitt, Operations Research 29 (3), 1981; Whitt, Management Science 50 (10), 2004 (peakedness,
     diffusion).

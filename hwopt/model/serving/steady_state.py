@@ -209,8 +209,7 @@ def _transfer(service: Service, clusters: Sequence[Cluster], plan: Disaggregated
 
 
 def _reach(cluster: Cluster, chips: Scalar) -> Scalar:
-    """Return a number of chips that spans several scale-up domains, at least two, because two chip types never share a
-    domain."""
+    """Return the number of chips for network distances, at least two scale-up domains: chip types never share a domain."""
     return hard_maximum(chips, 2.0 * cluster.network.size[0])
 
 
@@ -334,7 +333,7 @@ def steady_state(service: Service, clusters: Sequence[Cluster], plan: Any, maxim
         groups = [_ChipGroup(own, first_batch, resident + prompts * (decodes + (1.0 - decodes) * own.pp))]
 
     asked = service.requests_per_s > 0.0
-    busy_s = least_s * (1.0 / service.most_load)  # time between two requests at the largest load that leaves the headroom
+    busy_s = least_s * (1.0 / service.most_load)  # time between requests at the largest planned load
     interval = jnp.where(asked, 1.0 / jnp.where(asked, service.requests_per_s, 1.0), busy_s)
     demand = jnp.where(asked, jnp.log(interval / busy_s), jnp.inf)
     memory, margins = _memory(service, clusters, groups)

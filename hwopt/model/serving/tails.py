@@ -1,4 +1,4 @@
-"""Percentiles of the times that users see in the busiest hour, of a machine in steady state."""
+"""Latency percentiles (TTFT, TPOT) in the busiest hour, for a serving machine in steady state."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from hwopt.types import Scalar
 from hwopt.workload.service import Service
 
 FIRST, TOKEN = "time_to_first_token_{}_s", "time_per_output_token_{}_s"
-"""Names of the percentiles in a report, by their level."""
+"""Names of the percentiles in a report; the placeholder is the level, such as p95."""
 
 PERCENTILES = tuple(name.format(level) for name in (FIRST, TOKEN) for level in queueing.LEVELS)
 
@@ -21,12 +21,12 @@ BUSIEST = "busiest_load"
 
 
 class _StreamGroup(NamedTuple):
-    """Streams of sequences, as of `queueing.Stream`, with what comes to all of them in place of their load."""
+    """Streams of sequences like `queueing.Stream`, with the total request rate of all streams in place of their load."""
 
     full_s: Scalar
     empty_s: Scalar
     prompt_s: Scalar
-    rate: Scalar  # requests a second
+    rate: Scalar  # requests a second, over all streams
     slots: Scalar
     passes: Scalar
     streams: Scalar
@@ -36,18 +36,18 @@ class _StreamGroup(NamedTuple):
         return self.rate * self.passes * self.full_s / (self.slots * self.streams)
 
     def passing(self, requests: queueing.Requests) -> queueing.Passes:
-        """Passes at their load."""
+        """Return the passes of a stream at the load of the group."""
         load, (full_s, empty_s, prompt_s, _, *counts) = self.load, self
         return queueing.passes(requests, queueing.Stream(load, full_s, empty_s, prompt_s, *counts))
 
 
 class _Prompts(NamedTuple):
-    """Chips for prompts alone."""
+    """Chips that only do prefill."""
 
-    rate: Scalar  # requests a second
-    apart_s: Scalar  # between two passes of a replica, over the prompts of one
-    each_s: Scalar  # that a pass takes, over its prompts
-    prompts: Scalar  # in a pass
+    rate: Scalar  # requests a second, over all replicas
+    apart_s: Scalar  # time between two passes of a replica, per prompt
+    each_s: Scalar  # latency of a pass, per prompt
+    prompts: Scalar  # prompts in a full pass
     replicas: Scalar
 
     @property
@@ -55,10 +55,10 @@ class _Prompts(NamedTuple):
         return self.rate * self.apart_s / self.replicas
 
     def alone(self, requests: queueing.Requests) -> tuple[queueing.Spread, Scalar]:
-        """Queue and pass of a prompt, and what hardly any takes less than.
+        """Return the cumulants of a prompt's time in queue and pass, and a time that almost no prompt is below.
 
-        A pass is taken to last in proportion to its prompts, and to hold as many as the load fills it with: those behind one in its
-        pass, half of them on average, hold it up.
+        The pass time is assumed to be proportional to the number of its prompts, which is the load times a full batch. A prompt
+        is delayed by those behind it in the same pass, half of the others on average.
         """
         queue = queueing.prompt_queue(requests, self.load, self.apart_s, self.replicas)
         each_s, varied = self.each_s, requests.prompts
@@ -72,7 +72,10 @@ class _Prompts(NamedTuple):
 
 
 def _first_beside(level: float, maximum: Maximum, *numbers: Scalar) -> Scalar:
-    """First token where prompts run beside answers: of a `_StreamGroup` and `queueing.Requests`."""
+    """Return a TTFT percentile for colocated prefill and decode.
+
+    **Arguments:** `numbers`: fields of a `_StreamGroup`, then of `queueing.Requests`.
+    """
     group, requests = _StreamGroup(*numbers[:7]), queueing.Requests(*numbers[7:])
     at = group.passing(requests)
     own = queueing.own_pass(requests, at, at.decoding_s + at.prompt_s)
@@ -81,8 +84,10 @@ def _first_beside(level: float, maximum: Maximum, *numbers: Scalar) -> Scalar:
 
 
 def _first_apart(level: float, maximum: Maximum, *numbers: Scalar) -> Scalar:
-    """First token where prompts have chips of their own, but for moving keys and values: of a `_StreamGroup`, `Requests`, and
-    `_Prompts` but for their rate, which is the group's.
+    """Return a TTFT percentile for disaggregated prefill and decode, without the transfer of keys and values.
+
+    **Arguments:** `numbers`: fields of a `_StreamGroup`, of `Requests`, and of `_Prompts` except its rate, which is the
+    group's.
     """
     group, requests = _StreamGroup(*numbers[:7]), queueing.Requests(*numbers[7:11])
     prompts = _Prompts(group.rate, *numbers[11:])
@@ -94,16 +99,22 @@ def _first_apart(level: float, maximum: Maximum, *numbers: Scalar) -> Scalar:
 
 
 def _next(level: float, maximum: Maximum, *numbers: Scalar) -> Scalar:
-    """Time between passes of a sequence: of a `_StreamGroup` and `queueing.Requests`."""
+    """Return a percentile of the time between passes of a sequence.
+
+    **Arguments:** `numbers`: fields of a `_StreamGroup`, then of `queueing.Requests`.
+    """
     requests = queueing.Requests(*numbers[7:])
     return token_times.token_s(requests, _StreamGroup(*numbers[:7]).passing(requests), level)
 
 
 MOST_LOAD = 1.0 - 1e-6
-"""Load from which no queue ends: a machine that answers all it can is at 1 to rounding, of float32 too."""
+"""Load from which on queues grow without bound.
+
+It is just below 1, because the load of a machine at full capacity is 1 only up to rounding in float32.
+"""
 
 _ENDLESS_S = 1e9
-"""A percentile where more comes than is answered, in a proof: longer than any limit."""
+"""Finite percentile of an overloaded machine in an optimality proof; longer than any limit."""
 
 _OF_GROUP = (RISES, EITHER, EITHER, RISES, FALLS, FIXED, EITHER)
 _OF_REQUESTS = (FIXED, FIXED, FIXED, FIXED)
@@ -113,11 +124,14 @@ _WAYS = {
     _first_apart: (*_OF_GROUP, *_OF_REQUESTS, *_OF_PROMPTS),
     _next: (*_OF_GROUP, *_OF_REQUESTS),
 }
-"""What percentiles do as each number grows, the others held: `tests/unit/model/test_queueing.py` samples it."""
+"""Monotonicity of each percentile in each argument with the others fixed; sampled by `tests/unit/model/test_queueing.py`."""
 
 
 def _slower(*numbers: Scalar) -> tuple[Scalar, ...]:
-    """The same at half their load where more comes than is answered: numbers that are not used, and not NaN."""
+    """Return the arguments of a percentile with overloaded groups reduced to a load of one half.
+
+    Results for overloaded groups are discarded; the reduction only prevents NaN in values and gradients.
+    """
     group = _StreamGroup(*numbers[:7])
     loads = [group.load] if len(numbers) == 11 else [group.load, _Prompts(group.rate, *numbers[11:]).load]
     for load in loads:
@@ -126,15 +140,17 @@ def _slower(*numbers: Scalar) -> tuple[Scalar, ...]:
 
 
 def _alone(level: float, prompts: _Prompts, requests: queueing.Requests) -> Scalar:
-    """First token of a machine that only processes prompts."""
+    """Return a TTFT percentile of a machine that only does prefill."""
     rate = jnp.where(prompts.load < MOST_LOAD, prompts.rate, 0.5 * prompts.rate / prompts.load)
     alone, floor = prompts._replace(rate=rate).alone(requests)
     return queueing.quantile(alone, level, floor)
 
 
 def _ended(function: Callable[..., Scalar], level: float) -> Callable[..., Scalar]:
-    """A percentile in a proof: `_ENDLESS_S` where more comes than is answered, and at corners of a box where prompts alone would
-    take all time, which no design does.
+    """Return a percentile function for optimality proofs, which is finite everywhere.
+
+    It returns `_ENDLESS_S` where the machine is overloaded. The same holds at corners of a search node where prompts alone
+    would take all time, which is not possible for a real design.
     """
 
     def run(*numbers: Scalar) -> Scalar:
@@ -149,8 +165,11 @@ def _ended(function: Callable[..., Scalar], level: float) -> Callable[..., Scala
 
 
 def _slot_at_once(level: float) -> Callable[..., Scalar]:
-    """First token where prompts have chips of their own and none waits for a slot: nowhere above `_first_apart`, whose quantile is
-    sought from there. Of the load of chips for prompts, `_Prompts` but for what follows from it, and their `Requests`.
+    """Return a TTFT percentile function for disaggregated serving in which no request waits for a slot.
+
+    It is a lower bound of `_first_apart`, whose quantile search starts there. Its arguments are the load of the prefill chips,
+    the fields of `_Prompts` except the interval that follows from the load, and the variabilities of arrivals and prompts with
+    the routing switch of `Requests`.
     """
 
     def run(*numbers: Scalar) -> Scalar:
@@ -164,14 +183,17 @@ def _slot_at_once(level: float) -> Callable[..., Scalar]:
 
 
 _PRODUCTS = ({3: 1.0, 11: 1.0, 14: -1.0}, {12: 1.0}, {3: 1.0}, {13: 1.0}, {14: 1.0}, {7: 1.0}, {8: 1.0}, {10: 1.0})
-"""What that is of, of the numbers of `_first_apart`: the load is `rate apart_s / replicas`."""
+"""Arguments of `_slot_at_once` as monomials in those of `_first_apart`: exponents by argument number.
+
+The first is the load `rate apart_s / replicas`.
+"""
 
 _OF_PRODUCTS = (RISES, RISES, EITHER, RISES, EITHER, FIXED, FIXED, FIXED)
 
 _FLOORS = {
     level: LowerEnvelope(MonotonePrimitive(f"slot_at_once_{name}", _slot_at_once(level), _OF_PRODUCTS), _PRODUCTS)
     for name, level in queueing.LEVELS.items()
-    if level > 0.5  # medians, which no question limits, fall as rare long prompts become longer
+    if level > 0.5  # medians, which no objective limits, fall as rare long prompts become longer
 }
 
 _PROVED = {
@@ -184,17 +206,20 @@ _PROVED = {
     for function, ways in _WAYS.items()
     for name, level in queueing.LEVELS.items()
 }
-"""Percentiles as operations that a proof bounds by their ends: written out they are too long to be read as sums of monomials."""
+"""Percentiles as opaque monotone operations, which a proof bounds by their values at interval ends.
+
+Written out as sums of monomials they would be too long for node relaxations.
+"""
 
 
 def tails(service: Service, plan: Any, state: SteadyState, maximum: Maximum, proved: bool) -> dict[str, Scalar]:
-    """Percentiles by name, and the load that they are at: the mean load times `peak_over_mean`.
+    """Return latency percentiles by name, and the load of the busiest hour, which is the mean load times `peak_over_mean`.
 
-    Of one group of chips each stage's micro-batch of a replica is a stream (`queueing`). Of two, prompts queue for the first group,
-    each replica a server, and a first token is out once the second has a slot for its sequence. Infinite where more comes in the
-    busiest hour than is answered.
+    With one group of chips, each stage's micro-batch of a replica is a stream (`queueing`). With two groups, prompts queue for
+    the prefill replicas, and the first token is returned once the decode group has a slot for its sequence. Percentiles are
+    infinite where the busiest hour has more requests than the machine can answer.
 
-    **Arguments:** `proved`: whether a proof is to read them.
+    **Arguments:** `proved`: whether the percentiles are traced for an optimality proof; they are opaque operations then.
     """
     requests = queueing.Requests(service.arrival_scv, service.input_scv, service.output_scv, service.least_loaded)
     two = plan.disaggregated
@@ -218,7 +243,7 @@ def tails(service: Service, plan: Any, state: SteadyState, maximum: Maximum, pro
         replicas=other.dp,
     )
     ends = (group.load < MOST_LOAD) & (prompts.load < MOST_LOAD) if two else group.load < MOST_LOAD
-    none = jnp.inf  # put in last: a number that follows from it would have no slope
+    none = jnp.inf  # inserted last, because a number computed from it would have no derivative
 
     def percentile(function: Callable[..., Scalar], level: float, *numbers: Scalar) -> Scalar:
         if proved:

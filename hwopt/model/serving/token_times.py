@@ -1,4 +1,4 @@
-"""Percentiles of the time between tokens: how full passes are, and prompts that hit short answers."""
+"""Percentiles of TPOT: effect of the number of sequences in a pass, and of prompts that interrupt short answers."""
 
 import jax.numpy as jnp
 
@@ -8,25 +8,29 @@ from hwopt.model.serving.slots import peakedness, slot_wait
 from hwopt.types import Scalar
 
 _LEAST_SPREAD = 0.05
-"""Squared coefficient of variation of answers below which short ones are as rare as at it."""
+"""Smallest squared coefficient of variation of answers; smaller values are raised to it."""
 
 _LEAST_PROMPTS = 0.02
-"""And of prompts below which they are taken to differ as much."""
+"""Smallest squared coefficient of variation of prompts; smaller values are raised to it."""
 
 _TINY = 1e-18
-"""Keeps roots off 0, where they have no slope."""
+"""Smallest argument of a root, because roots have no derivative at 0."""
 
 
 def _short(requests: Requests) -> tuple[Scalar, Scalar]:
-    """Answers shorter than a share x of their mean are `s x^a` of all: a, and s by Stirling's Gamma(a + 1)."""
+    """Return exponent a and factor s of the share of short answers: `s x^a` of all answers are shorter than x times the mean.
+
+    `a = 1 / c_o` and `s = a^a / Gamma(a + 1)`, with the Gamma function by Stirling's formula.
+    """
     a = 1.0 / jnp.where(requests.answers > _LEAST_SPREAD, requests.answers, _LEAST_SPREAD)
     return a, jnp.exp(a) / (jnp.sqrt(2.0 * jnp.pi * a) * (1.0 + 1.0 / (12.0 * a)))
 
 
 def _mean_of_powers(q: Scalar, spread: Scalar) -> Scalar:
-    """`E[x^q]^(1/q)` of a gamma time of mean 1: `prod (1 + k c)^(1/q)` for k below q, by Euler and Maclaurin's first two terms.
+    """Return the power mean `E[x^q]^(1/q)` of a gamma-distributed x with mean 1 and squared coefficient of variation c.
 
-    To 5 % at q of 2 and 3 and c to 2; 1 where q is at most 1.
+    It is `prod (1 + k c)^(1/q)` for k below q, computed by the first two terms of the Euler-Maclaurin formula. The error is at
+    most 5 % at q of 2 and 3 and c up to 2. The result is 1 where q is at most 1.
     """
     c = jnp.where(spread > _LEAST_PROMPTS, spread, _LEAST_PROMPTS)
     most = 1.0 + jnp.where(q > 1.0, q - 1.0, 0.0) * c
@@ -35,14 +39,17 @@ def _mean_of_powers(q: Scalar, spread: Scalar) -> Scalar:
 
 
 def _hit(requests: Requests, at: Passes, level: float) -> Scalar:
-    """What prompts that hit short answers add to a quantile of the time between their tokens.
+    """Return the delay that prompts which interrupt short answers add to a TPOT quantile.
 
-    Answers shorter than o tokens are `(a o / l)^a / Gamma(a + 1)` of all, `a = 1 / c_o`, those of them that a prompt hits
-    `(a o / l)^a / Gamma(a + 1) (phi + m o a / (a + 1))`, phi at once and m a pass, less those that round to no pass: as many as are
-    over the quantile for `o = 1 / x`. A prompt costs them `gamma x`, more where others come with it. Where prompts differ, long
-    ones count by the mean of the power that the chance has, a at once and a + 1 later. At once come those of all of the pass of
-    one's own prompt. Later ones bring others while they hold up the answer, `1 / (1 - phi)` in all, of which the root counts (our
-    own: a short answer ends before all have come).
+    A share `(a o / l)^a / Gamma(a + 1)` of answers is shorter than o passes, with `a = 1 / c_o` and mean l. A share
+    `(a o / l)^a / Gamma(a + 1) (s + m o a / (a + 1))` is short and interrupted by a prompt: s prompts arrive at once and m
+    in each later pass. Answers that round to no pass are excluded. At the quantile this share equals 1 - p for `o = 1 / x`. A
+    prompt then delays a token by `gamma x`, more where other prompts arrive together with it.
+
+    - Where prompts differ in length, long ones count by a power mean: of power a for prompts at once, a + 1 for later ones.
+    - Prompts at once are those that arrive during the whole pass of the request's own prompt.
+    - Later prompts let in others while they delay the answer, `1 / (1 - phi)` in total with phi the share of time of prompts.
+      Only the square root of this factor counts (our own choice: a short answer ends before all of them arrive).
     """
     a, short = _short(requests)
     spread, passes_ = 1.0 / a, at.answer_passes
@@ -65,9 +72,10 @@ def _hit(requests: Requests, at: Passes, level: float) -> Scalar:
 
 
 def _begun(requests: Requests, at: Passes, level: float) -> Scalar:
-    """Passes, over its own, that a short answer waits for the one under way to end: as of `_hit`, a uniform share of one.
+    """Return the wait of a short answer for the current pass to end, relative to the answer's passes, at a quantile.
 
-    Those that wait for a slot have it when one ends.
+    The wait is a uniform share of a pass, and the quantile is computed as in `_hit`. Requests that wait for a slot are
+    excluded, because they get it when a pass ends.
     """
     a, short = _short(requests)
     short = short * (1.0 - slot_wait(requests, at, at.load).share)
@@ -76,12 +84,14 @@ def _begun(requests: Requests, at: Passes, level: float) -> Scalar:
 
 
 def token_s(requests: Requests, at: Passes, level: float) -> Scalar:
-    """A quantile of the time between tokens of a request, the mean over its answer: `(last - first) / (tokens - 1)`.
+    """Return a quantile of the time between passes of a request, averaged over its answer: `(last - first) / (tokens - 1)`.
 
-    The mean of passes that answers see: sequences that come with one, `g (1 + 2 / (3 - g) (c_a - 1) / (1 - phi)^2) / n` more, and
-    no pass beyond a full one. Around it, in quadrature: how many sequences there are, averaged over an answer, which leaves
-    `3 / (4 - g)` of the variance (both: correlation that falls as exp(-(1 - g) t) over an answer's time); and prompts that hit
-    short answers. Where prompts have chips of their own, sequences come amid a pass.
+    - The mean is that of passes which answers see. They are longer by `g (1 + 2 / (3 - g) (c_a - 1) / (1 - phi)^2) / n` because
+      of sequences that arrive together, but never longer than a full pass.
+    - The spread has two parts, added in quadrature. The number of sequences, averaged over an answer, keeps `3 / (4 - g)` of
+      its variance; its correlation decays as exp(-(1 - g) t) over the time of an answer. Prompts that interrupt short answers
+      (`_hit`) are the other part.
+    - With disaggregated prefill, sequences start in the middle of a pass and wait for its end (`_begun`).
 
     **Source:** the definition, MLPerf Inference and vLLM's benchmarks; the form is our own.
     """

@@ -23,7 +23,7 @@ class Footprint(NamedTuple):
     gradients_bytes: Array
     optimizer_bytes: Array
     activations_bytes: Array
-    logits_bytes: Array  # extra bytes of the last stage over the first: logits, less those of its fewer micro-batches
+    logits_bytes: Array  # extra bytes of the last stage over the first (logits, but fewer layers and micro-batches)
     working_bytes: Array
     reserve_bytes: Array
 
