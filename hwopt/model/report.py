@@ -258,7 +258,7 @@ class Report(eqx.Module):
         return {name: getattr(self.margins, name) for name in self.margin_names()}
 
     def violations(self) -> dict[str, float]:
-        """Return the violated constraints of a concrete report: name -> excess over the limit, as a fraction of it."""
+        """Return the violated constraints of a concrete report: name -> relative excess over the limit."""
         return violations(self.margins_by_name())
 
 
@@ -400,7 +400,7 @@ class TrainServeReport(eqx.Module):
         return {f"{part}.{name}": x for part, report in parts.items() for name, x in report.margins_by_name().items()}
 
     def violations(self) -> dict[str, float]:
-        """Return the violated constraints of a concrete report: name -> excess over the limit, as a fraction of it."""
+        """Return the violated constraints of a concrete report: name -> relative excess over the limit."""
         return violations(self.margins_by_name())
 
 
@@ -439,7 +439,7 @@ _LARGEST_EXPONENT = 700.0
 
 
 def violations(margins: dict[str, Scalar]) -> dict[str, float]:
-    """Return the violated ones of concrete margins: name -> excess over the limit, as a fraction of it."""
+    """Return the violated ones of concrete margins: name -> relative excess over the limit."""
     over = {name: -float(value) for name, value in margins.items()}
     return {
         name: math.expm1(min(value, _LARGEST_EXPONENT)) for name, value in over.items() if value > FEASIBILITY_TOLERANCE
@@ -461,7 +461,7 @@ def over_words(name: str, over: float) -> str:
     **Arguments:**
 
     - `name`: name of the margin, as in `margins_by_name`.
-    - `over`: excess over the limit, as a fraction of it.
+    - `over`: relative excess over the limit.
     """
     part, _, plain = name.rpartition(".")
     words = declared_margins()[plain].meaning.format(over=f"{100 * over:.3g} %")

@@ -80,7 +80,7 @@ class FleetReport(eqx.Module):
     loss: Scalar = _of_a_run("loss")
 
     def violations(self) -> dict[str, float]:
-        """Return the violated constraints of a concrete report: name -> excess over the limit, as a fraction of it.
+        """Return the violated constraints of a concrete report: name -> relative excess over the limit.
 
         Names of a group's constraints start with its number.
         """
@@ -99,8 +99,10 @@ def share_of(run: TrainingRun, sequences: Scalar) -> TrainingRun:
 def exchange_s(run: TrainingRun, clusters: Sequence[Cluster], plans: Sequence[Plan]) -> Array:
     """Return the time of the gradient all-reduce over G groups, after each has reduced its own gradients.
 
-    `2 (G - 1) max_g (alpha_g + P e / (G N_g B_g))`. The groups form a ring through their NICs. Each of the N_g chips of a group
-    transfers its part of all P gradients of e bytes, and every ring step waits for the slowest fabric. The exchange is not
+    `2 (G - 1) max_g (alpha_g + P e / (G N_g B_g))`
+
+    The groups form a ring through their NICs, with latency alpha_g and bandwidth B_g per chip. Each of the N_g chips of a group
+    transfers its part of all P gradients of e bytes. Every ring step waits for the slowest fabric. The exchange is not
     overlapped, because it starts when the slowest group is done. It is 0 for one group.
 
     **Returns:** s.

@@ -177,10 +177,12 @@ def _step(
 
     `T = (1 + jitter) (max_g (m W + exposed gradients_g + optimizer_g) + fill) + overhead`
 
-    `W = max_g (F_g + sends_g)` is the pace of the slowest stage, for m micro-batches. The fill is the time of all stages except
-    a mean one, and their sends: `(1 - 1/p) sum p_g F_g + 2 sum sends`. The formula is exact for equal stages. For unequal
-    stages it is an upper bound for 1F1B: 0.4 % above a simulation in the median and 9.5 % at most (300 random pipelines of 2 to
-    8 stages and 8 to 64 micro-batches).
+    There are m micro-batches. `W = max_g (F_g + sends_g)` is the pace of the slowest stage, where F_g is the time of a
+    micro-batch on a stage of group g. The fill is the time of all stages except a mean one, and their sends:
+    `(1 - 1/p) sum p_g F_g + 2 sum sends`, for p stages, p_g of them in group g.
+
+    The formula is exact for equal stages. For unequal stages it is an upper bound for 1F1B. On 300 random pipelines (2 to 8
+    stages, 8 to 64 micro-batches) it is 0.4 % above a simulation in the median, and 9.5 % at most.
     """
     first, m = plan.groups[0], micro_batches(run, plan.groups[0])
     count = added([own.pp for own in plan.groups])
@@ -213,9 +215,9 @@ def pipeline_report(run: TrainingRun, fleet: Fleet, plan: FleetPipeline, maximum
     """Return the report of a training run whose pipeline stages are on groups of different chips.
 
     - `exchange_s` is the time that the step would save if links between groups were free.
-    - `ideal_step_time_s` is the step with layers in proportion to speed, ignoring that layers are integers. All p_g stages of
-      each group then take `W = (L + sum p_g sends_g / tau_g + head / tau_last) / sum (p_g / tau_g)`, with tau seconds per
-      layer.
+    - `ideal_step_time_s` is the step with layers in proportion to speed, ignoring that layers are integers. All stages then
+      take `W = (L + sum p_g sends_g / tau_g + head / tau_last) / sum (p_g / tau_g)`, for L layers in total, and p_g stages of
+      tau_g seconds per layer in group g.
     """
     where = pipeline_positions(plan)
     its, each = _each(run, fleet, plan, where, maximum)

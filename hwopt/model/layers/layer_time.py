@@ -127,8 +127,8 @@ def _attention(
 ) -> tuple[KernelTime, KernelTime]:
     """Return the kernel times of one layer's attention core, forward and backward.
 
-    A fused kernel recomputes the scores in the backward pass (2.5 x the forward FLOPs). An unfused one stores them in HBM (2
-    x).
+    A fused kernel recomputes the scores in the backward pass, which takes 2.5 times the forward FLOPs. An unfused one stores
+    them in HBM and takes 2 times the forward FLOPs.
     """
     flops = work.attention_flops(run, plan, work.attention_span(run, work.executed_causal_fraction(run, stack)))
     stored = stack.attention_scores_stored
@@ -215,7 +215,7 @@ def direction(
     tp, tp_hidden = beside(kernels.products.total_s, comm[0], stack.tp_overlap)
     cp, cp_hidden = beside(kernels.attention.total_s, comm[1], stack.cp_overlap)
     everything = kernels.products.plus(kernels.attention).plus(kernels.experts).plus(kernels.passes)
-    # Dispatch and combine hide under the whole layer: another micro-batch's, or shared experts.
+    # Dispatch and combine overlap with the whole layer: that of another micro-batch, or shared experts.
     inner = everything.total_s + tp + cp
     ep, ep_hidden = beside(inner, comm[2], stack.ep_overlap if ep_overlap is None else ep_overlap)
     device = inner + ep
@@ -279,10 +279,12 @@ def _communication(
 
     **Returns:** three entries, in seconds for one micro-batch:
 
-    - tensor parallelism (an all-gather and a reduce-scatter of `b s h / c` around attention and around the MLP), context
-      parallelism (a ring pass of keys and values) and expert parallelism (dispatch and combine);
+    - tensor, context and expert parallelism: an all-gather and a reduce-scatter around attention and around the MLP; a ring
+      pass of keys and values; dispatch and combine;
     - gathering of sharded weights (ZeRO-3, FSDP);
     - scattering of sharded gradients (from ZeRO-2 on).
+
+    Tensor parallelism moves `b s h / c` elements: b sequences of length s and hidden size h, over c context-parallel ranks.
 
     Gathering and scattering happen in every micro-batch, because a chip keeps only its own shard. In a pipeline they happen
     once a step.

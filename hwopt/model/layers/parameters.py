@@ -40,9 +40,9 @@ class Weights(NamedTuple):
         return (1.0 - moe) * self.dense_layer + moe * self.moe_layer
 
     def sharded(self, share: Scalar) -> Scalar:
-        """Return the weights of the fullest stage that one chip stores, given the sharding switch `share`.
+        """Return the weights of the fullest stage that one chip stores under data-parallel sharding.
 
-        For `share` 0 (no sharding) it is all of them, for 1 (sharded) the part `1 / ranks`.
+        **Arguments:** `share`: 0 to store all of the stage's weights, 1 to store the part `1 / ranks`.
         """
         ranks, expert_ranks = (1.0 + share * (each - 1.0) for each in (self.ranks, self.expert_ranks))
         return self.stage / ranks + self.stage_experts / expert_ranks
@@ -57,9 +57,9 @@ class Weights(NamedTuple):
 def chip_weights(shape: Transformer, plan: Plan) -> Weights:
     """Return the weights on one chip.
 
-    Layers are sharded over t tensor-parallel ranks, routed experts over e expert-parallel and t_e tensor-parallel ranks, stages
-    over p pipeline ranks. Norms and routers are replicated. Dense layers come first, so the fullest stage has as many MoE
-    layers as possible. The expert counts are zero for a dense model.
+    Layers are sharded over tensor-parallel ranks. Routed experts are sharded over expert-parallel ranks, and within an expert
+    over its own tensor-parallel ranks. Pipeline stages have separate layers. Norms and routers are replicated. Dense layers
+    come first, so the fullest stage has as many MoE layers as possible. Weights of experts are zero for a dense model.
     """
     attention = attention_parameters(shape) / plan.tp + 2.0 * shape.hidden
     expert = expert_parameters(shape)
@@ -106,7 +106,11 @@ def expert_copies(shape: Transformer, plan: Plan) -> Scalar:
 
 
 def expert_replicas(plan: Plan) -> Scalar:
-    """Return the number of chips that store the same experts: `t c d / (e t_e)`."""
+    """Return the number of chips that store the same experts: `t c d / (e t_e)`.
+
+    t, c, d and e are the degrees of tensor, context, data and expert parallelism, t_e is that of tensor parallelism in an
+    expert.
+    """
     return plan.tp * plan.cp * plan.dp / (plan.ep * plan.expert_tp)
 
 

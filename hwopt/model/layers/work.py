@@ -90,12 +90,18 @@ def batch_tokens(run: TrainingRun) -> Scalar:
 
 
 def tokens_per_chip(run: TrainingRun, plan: Plan) -> Scalar:
-    """Return the tokens of one micro-batch in a tensor-parallel group: `b s / c`, with c context-parallel ranks."""
+    """Return the tokens of one micro-batch in a tensor-parallel group: `b s / c`.
+
+    b is the number of sequences of a micro-batch, s their length, c the number of context-parallel ranks.
+    """
     return plan.micro_batch * run.sequence_length / plan.cp
 
 
 def expert_rank_tokens(flow: Flow, plan: Plan) -> Scalar:
-    """Return the token copies that the busiest expert rank computes: `expert_tp tokens k_experts / t imbalance`."""
+    """Return the token copies that the busiest expert rank computes: `expert_tp tokens k_experts / t imbalance`.
+
+    Each token goes to k_experts experts; the layer has t tensor-parallel ranks, an expert has expert_tp.
+    """
     return plan.expert_tp * routed_tokens(flow, plan) * imbalance(flow, plan)
 
 
@@ -115,7 +121,10 @@ def imbalance(flow: Flow, plan: Plan) -> Scalar:
 
 
 def routed_tokens(flow: Flow, plan: Plan) -> Scalar:
-    """Return the token copies that one chip sends to experts: `tokens k_experts / t`."""
+    """Return the token copies that one chip sends to experts: `tokens k_experts / t`.
+
+    Each token goes to k_experts experts; the tokens are divided among t tensor-parallel ranks.
+    """
     return flow.tokens / plan.tp * flow.model.experts_per_token
 
 
@@ -186,7 +195,8 @@ def attention_span(run: TrainingRun, causal_fraction: Scalar) -> Scalar:
 def attention_flops(run: TrainingRun, plan: Plan, span: Scalar) -> Scalar:
     """Return the FLOPs of one layer's attention core, forward, for one micro-batch on one chip.
 
-    `2 (b s / c) span (a / t) (d + d_v)`, with a heads of query/key dimension d and value dimension d_v.
+    `2 (b s / c) span (a / t) (d + d_v)`, with `b s / c` tokens and a heads of query/key dimension d and value dimension d_v,
+    over t tensor-parallel ranks.
 
     **Arguments:** `span`: average number of keys per query, see `attention_span`.
     """
@@ -207,7 +217,10 @@ SCORE_BYTES_BACKWARD = 19.0
 
 
 def attention_score_elements(run: TrainingRun, plan: Plan) -> Scalar:
-    """Return the number of scores that unfused attention stores for one layer on one chip: `b (s / c) s a / t`."""
+    """Return the number of scores that unfused attention stores for one layer on one chip: `b (s / c) s a / t`.
+
+    A micro-batch has b sequences of length s over c context-parallel ranks; a heads are divided among t tensor-parallel ranks.
+    """
     return tokens_per_chip(run, plan) * run.sequence_length * run.model.heads / plan.tp
 
 
@@ -229,10 +242,10 @@ def residual_share(plan: Plan) -> Scalar:
 def elementwise_bytes(flow: Flow, plan: Plan, moe: Scalar) -> Scalar:
     """Return the HBM bytes of one layer's norms, residual adds, rotary embedding and activation functions, forward.
 
-    Each operation is one fused kernel. Bytes with 16-bit activations:
+    Each operation is one fused kernel. Bytes with 16-bit activations, hidden size h and t tensor-parallel ranks:
 
-    - norms and residual adds: 20 h a token (two norms read and write 4 h each, two adds read 4 h and write 2 h), over t with
-      sequence parallelism;
+    - norms and residual adds: 20 h a token, divided by t with sequence parallelism (two norms read and write 4 h each, two adds
+      read 4 h and write 2 h each);
     - activation function: 2 bytes read per matrix and channel, 2 written;
     - rotary embedding: 4 bytes a channel.
     """
@@ -250,13 +263,16 @@ def elementwise_bytes(flow: Flow, plan: Plan, moe: Scalar) -> Scalar:
 def routing_bytes(flow: Flow, plan: Plan) -> Scalar:
     """Return the HBM bytes of permuting one MoE layer's tokens to experts and back, forward.
 
-    It is `8 h` for each token copy with 16-bit activations.
+    It is `8 h` for each token copy, with 16-bit activations and hidden size h.
     """
     return 4.0 * flow.activation_bytes * flow.model.hidden * expert_rank_tokens(flow, plan)
 
 
 def head_bytes(run: TrainingRun, plan: Plan) -> Scalar:
-    """Return the HBM bytes of embedding look-up, softmax and loss, forward: 10 bytes a logit (fp32 copy) and 4 h a token."""
+    """Return the HBM bytes of embedding look-up, softmax and loss, forward.
+
+    They are 10 bytes a logit (including an fp32 copy) and 4 h a token, with hidden size h.
+    """
     tokens = tokens_per_chip(run, plan)
     return tokens * (10.0 * run.model.vocab / plan.tp + 2.0 * run.activation_bytes * run.model.hidden)
 
@@ -267,7 +283,10 @@ def gemm_bytes_per_element(run: TrainingRun | Service) -> Scalar:
 
 
 def _step_attention_flops(run: TrainingRun, causal_fraction: Scalar) -> Scalar:
-    """Return the attention FLOPs of all layers per token, forward: `2 span a (d + d_v) L`."""
+    """Return the attention FLOPs of all L layers per token, forward: `2 span a (d + d_v) L`.
+
+    A token attends to span keys on average, with a heads of query/key dimension d and value dimension d_v.
+    """
     w = run.model
     return 2.0 * attention_span(run, causal_fraction) * w.heads * (w.qk_dim + w.v_dim) * w.layers
 
@@ -275,8 +294,9 @@ def _step_attention_flops(run: TrainingRun, causal_fraction: Scalar) -> Scalar:
 def step_model_flops(run: TrainingRun) -> Scalar:
     """Return the model FLOPs of a step: 6 per matrix weight and token, plus causal attention, without recomputation.
 
-    For transformers: `tokens (2 (1 + 1 + trainable) P_matrix + 3 x 2 x span a (d + d_v) L)`. The embedding look-up does not
-    multiply, a tied head does. Attention counts only the causal part (`causal_fraction`), once forward and twice backward.
+    For transformers: `tokens (2 (1 + 1 + trainable) P_matrix + 3 x 2 x span a (d + d_v) L)`, with P_matrix active matrix
+    weights and `2 span a (d + d_v)` attention FLOPs per token in each of L layers. The embedding look-up does not multiply, a
+    tied head does. Attention counts only the causal part (`causal_fraction`), once forward and twice backward.
     """
     return model_flops(run.model, run)
 

@@ -43,5 +43,5 @@ def _(model: Operators, run: TrainingRun, plan: Plan, stack: Stack, weights: Wei
 
 @spread_tables_bytes.register
 def _(model: Operators, plan: Plan) -> Scalar:
-    """Return the bytes of look-up tables on one chip, including their optimizer states: `bytes weights / e`."""
+    """Return the bytes of look-up tables on one chip, including optimizer states: `bytes weights / e`, sharded over e chips."""
     return jnp.sum(model.count * model.table_weights) * model.table_bytes / plan.ep

@@ -113,7 +113,10 @@ def _passes(table: Operators, run: TrainingRun, cluster: Cluster, plan: Plan, ma
 
 
 def vector_seconds_per_flop(chip: Chip) -> Scalar:
-    """Return the seconds per 32-bit FLOP outside matrix units: the fp32 peak times the efficiency of fp32 matrix products."""
+    """Return the seconds per 32-bit FLOP outside matrix units.
+
+    The rate is the fp32 peak at the chip's clock times the efficiency of fp32 matrix products.
+    """
     return 1.0 / (chip.peak_flops_per_s[_FP32] * chip.matmul_efficiency[_FP32] * chip.clock_ratio)
 
 

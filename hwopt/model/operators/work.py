@@ -36,7 +36,10 @@ def shares(table: Operators, plan: Plan) -> Share:
 
 
 def rows(table: Operators, run: TrainingRun, samples: Scalar) -> PerOperator:
-    """Return the rows that each operator processes for a number of samples: `samples (s r_token + r_sample)`."""
+    """Return the rows that each operator processes for a number of samples: `samples (s r_token + r_sample)`.
+
+    A sample has s tokens; the operator has r_token rows per token and r_sample further rows per sample.
+    """
     return samples * (run.sequence_length * table.per_token + table.per_sample)
 
 
@@ -73,8 +76,9 @@ def core_flops(table: Operators, run: TrainingRun, causal_fraction: Scalar) -> P
 def _(model: Operators, run: TrainingRun) -> Scalar:
     """Return the model FLOPs of a step.
 
-    Products take `2 n k` per row forward, and the same again for gradients of inputs and of trainable weights. Attention and
-    other core FLOPs count three times. FLOPs outside matrix units are not counted, because utilization refers to matrix units.
+    Products of n columns and inner dimension k take `2 n k` per row forward. Gradients of inputs and of trainable weights take
+    as many each. Attention and other core FLOPs count three times. FLOPs outside matrix units are not counted, because
+    utilization refers to matrix units.
     """
     each = rows(model, run, run.global_batch_sequences) * model.count
     products = 2.0 * model.columns * model.inner * model.groups * (2.0 + run.trainable_fraction)

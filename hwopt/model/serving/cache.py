@@ -14,8 +14,9 @@ from hwopt.workload.transformer import Transformer
 def token_bytes(service: Service, plan: Plan) -> Scalar:
     """Return the KV-cache bytes of one token in one layer on one chip, before sharding among ranks that share a head.
 
-    `max(k/t, 1) (d + d_v) e` for k key-value heads over t ranks; `(r_kv + d_rope) e` for latent attention (MLA). A latent is
-    shared by all heads, so every tensor-parallel rank stores it whole.
+    `max(k/t, 1) (d + d_v) e` for k key-value heads of key and value dimensions d and d_v over t tensor-parallel ranks, with e
+    bytes per element. `(r_kv + d_rope) e` for latent attention (MLA), with latent rank r_kv and rotary dimension d_rope. A
+    latent is shared by all heads, so every tensor-parallel rank stores it whole.
     """
     w = service.model
     grouped = kv_heads_per_chip(w, plan) * (w.qk_dim + w.v_dim)
@@ -23,7 +24,10 @@ def token_bytes(service: Service, plan: Plan) -> Scalar:
 
 
 def copies(shape: Transformer, plan: Plan) -> Scalar:
-    """Return the number of tensor-parallel ranks that share the keys and values of one head: `max(t/k, 1)`; t for a latent."""
+    """Return the number of ranks that share the keys and values of one head.
+
+    It is `max(t/k, 1)` for t tensor-parallel ranks and k key-value heads, and t for latent attention.
+    """
     shared = kv_heads_per_chip(shape, plan) * (
         plan.tp / shape.kv_heads
     )  # written so that the bytes shared among copies have no kink at t = k

@@ -45,9 +45,9 @@ def exchanges_s(flow: work.Flow, cluster: Cluster, plan: Plan, moe: Scalar, prom
 def gathered_s(flow: work.Flow, cluster: Cluster, plan: Plan) -> Scalar:
     """Return the seconds of expert parallelism by an all-gather of tokens and a reduce-scatter of outputs.
 
-    Each moves `e tokens h / t` elements, independent of the k experts per token. This is less than an all-to-all of k copies
-    where `k > e - 1`, and e - 1 times an all-to-all of one copy. The all-gather uses the number format of the dispatch
-    (`Stack.dispatch_bytes_share`).
+    Each moves `e tokens h / t` elements for e expert-parallel and t tensor-parallel ranks and hidden size h, independent of the
+    k experts per token. This is less than an all-to-all of k copies where `k > e - 1`, and e - 1 times an all-to-all of one
+    copy. The all-gather uses the number format of the dispatch (`Stack.dispatch_bytes_share`).
 
     **Source:** NVIDIA, TensorRT LLM tech blog 18, One-Sided AlltoAll over NVLink, 2026: background.
     """
@@ -63,7 +63,8 @@ def spread_s(service: Service, cluster: Cluster, plan: Plan, batch: Batch) -> Sc
     """Return the seconds of two all-to-alls of one layer where ranks that share a head shard the KV cache by sequence.
 
     The first sends queries to the rank that stores the sequence, the second returns attention outputs. Each moves
-    `b q (a / t) (d + d_v) / 2` elements. For latent attention a head takes `(2 r_kv + d_rope) / 2` elements in place of
+    `b q (a / t) (d + d_v) / 2` elements: b sequences with q tokens each, and a heads of key and value dimensions d and d_v over
+    t ranks. For latent attention a head takes `(2 r_kv + d_rope) / 2` elements (latent rank, rotary dimension) in place of
     `(d + d_v) / 2`, because each rank does the up-projection only for its own heads.
 
     **Source:** Pope et al., arXiv 2211.05102, section 3.3.
@@ -80,9 +81,10 @@ def spread_s(service: Service, cluster: Cluster, plan: Plan, batch: Batch) -> Sc
 def split_s(service: Service, cluster: Cluster, plan: Plan, batch: Batch) -> Scalar:
     """Return the seconds of one layer's exchanges among n ranks that shard the KV cache of a head by token.
 
-    Each rank computes attention of all queries over its own tokens. Queries are gathered (`b q n (a / t) d` elements). Partial
-    outputs of width `d_v`, each with its log-sum-exp (4 bytes), are reduce-scattered. For latent attention d is `r_kv + d_rope`
-    and d_v is `r_kv`. Prompts gather the cached tokens before them. The result is 0 for a plan without a serving layout.
+    Each rank computes attention of all queries over its own tokens. Queries are gathered: `b q n (a / t) d` elements for b
+    sequences with q tokens each and a heads of dimension d over t ranks. Partial outputs of width `d_v`, each with its
+    log-sum-exp (4 bytes), are reduce-scattered. For latent attention d is `r_kv + d_rope` (latent rank, rotary dimension) and
+    d_v is `r_kv`. Prompts gather the cached tokens before them. The result is 0 for a plan without a serving layout.
 
     **Source:** the sums of partial softmaxes: Dao et al., Flash-Decoding, 2023; layouts: vLLM, decode context parallel; Bhatia
     et al., Helix Parallelism, arXiv 2507.07120.

@@ -92,9 +92,9 @@ def _table(service: Service, plan: Plan, batch: Batch) -> work.Gemms:
 def attention_flops(w: Transformer, batch: Batch) -> tuple[Scalar, Scalar]:
     """Return the FLOPs of one layer's attention core for one replica, all heads: of generated tokens and of prompts.
 
-    - Generated tokens over a context of L tokens: `2 b q L a (d + d_v)`. Latent attention multiplies queries with the latent
-      itself: `2 b q L a (2 r_kv + d_rope)`.
-    - Prompts: `2 c span a (d + d_v)`, where span is the cached tokens and half of the new ones.
+    - Generated tokens: `2 b q L a (d + d_v)` for b sequences with q tokens each over a context of L tokens, and a heads of key
+      and value dimensions d and d_v. Latent attention multiplies queries with the latent itself: `2 b q L a (2 r_kv + d_rope)`.
+    - Prompts: `2 c span a (d + d_v)` for c new tokens, where span is the cached tokens and half of the new ones.
     """
     width = w.qk_dim + w.v_dim
     absorbed = jnp.where(w.kv_rank > 0, 2.0 * w.kv_rank + w.rope_dim, width)

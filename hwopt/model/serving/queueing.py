@@ -54,11 +54,13 @@ class Spread(NamedTuple):
 
     mean_s: Scalar
     variance: Scalar
-    third: Scalar  # central moment
+    third: Scalar  # third central moment
 
 
 def thinned(requests: Requests, streams: Scalar) -> Scalar:
     """Return the squared coefficient of variation of arrivals at one of k streams that get them at random: `1 + (c_a - 1) / k`.
+
+    c_a is that of all arrivals.
 
     **Source:** Whitt, The Queueing Network Analyzer, Bell System Technical Journal 62 (9), 1983, section 4.4: exact for
     renewals.
@@ -154,10 +156,13 @@ class Passes(NamedTuple):
 def passes(requests: Requests, stream: Stream) -> Passes:
     """Return the passes of a stream at its load, with mean pass time `C = 1 / ((1 - rho) / alpha + rho / T)`.
 
-    A pass grows with its sequences, and by Little's law these are the requests that arrive during a sequence's stay. While all
-    slots are taken, each finished answer lets in a new prompt, whose time does not depend on the answer's length. So
-    `c_s = (1 - f)^2 c_o + f^2 c_p`, where f is the share of prompts in a full pass. With least-loaded routing, c_a at one
-    stream lies between random routing (`thinned`) and round robin (c_a / k). The mean of both is our own choice.
+    rho is the load, alpha the time of an almost empty pass, T that of a full one. A pass grows with its sequences, and by
+    Little's law these are the requests that arrive during a sequence's stay.
+
+    While all slots are taken, each finished answer lets in a new prompt, and the prompt's time does not depend on the answer's
+    length. So the squared coefficient of variation of the service is `c_s = (1 - f)^2 c_o + f^2 c_p`, where f is the share of
+    prompts in a full pass. With least-loaded routing, c_a at one of k streams lies between random routing (`thinned`) and round
+    robin (c_a / k). The mean of both is our own choice.
     """
     together = jnp.where(requests.least_loaded > 0.0, stream.streams, 1.0)
     slots = together * stream.slots
@@ -189,6 +194,7 @@ def companions_per_s(at: Passes) -> Scalar:
     """Return the arrival rate of prompts, per second, in the pass after another prompt's arrival.
 
     It is above the average rate for bursts, and below it for steady arrivals.
+
     The expected number of requests within t of one exceeds `lambda t` by `(c - 1) / 2 (1 - exp(-2 lambda t / (c + 1)))`. This
     is exact for balanced hyperexponential renewals. For steady arrivals (c < 1) the correlation decays as `exp(-2 lambda t)`.
 
@@ -237,10 +243,10 @@ def own_pass(requests: Requests, at: Passes, own_s: Scalar) -> Spread:
 
 
 def departures(requests: Requests, load: Scalar, replicas: Scalar) -> Scalar:
-    """Return the c_a that the decode queue sees of prompts that leave k prefill replicas: `(c_a + c_d) / 2`.
+    """Return the squared coefficient of variation of arrivals at the decode queue from k prefill replicas: `(c_a + c_d) / 2`.
 
     `c_d = 1 + (1 - rho^2) (c_a - 1) + rho^2 (c_p - 1) / sqrt(k)` describes the times between departures. Over longer times the
-    bursts are those of the arrivals. The mean of both is our own choice.
+    bursts are those of the arrivals (c_a). The mean of both is our own choice. rho is the load, c_p that of prompt lengths.
 
     **Source:** Whitt, The Queueing Network Analyzer, Bell System Technical Journal 62 (9), 1983, equation 39.
     """
@@ -252,10 +258,10 @@ def departures(requests: Requests, load: Scalar, replicas: Scalar) -> Scalar:
 def prompt_queue(requests: Requests, load: Scalar, each_s: Scalar, replicas: Scalar) -> Spread:
     """Return the waiting time for prefill chips: a geometric sum of residual service times.
 
-    The probability of waiting and the number of requests ahead follow from `decay` of a GI/M queue. Residual times have a
-    squared coefficient of variation that gives Kingman's mean, `((c_a - 1) + 2 c_p) / (c_a + 1)`. This is exact for M/G/1. k
-    replicas with one queue count as a single server that is k times as fast, but fewer requests wait: the probability is
-    `(1 - u)^(sqrt(2 (k + 1)) - 1)` instead of `1 - u`.
+    The probability of waiting and the number of requests ahead follow from the decay rate u of a GI/M queue (`decay`). Residual
+    times have a squared coefficient of variation that gives Kingman's mean, `((c_a - 1) + 2 c_p) / (c_a + 1)`, from those of
+    interarrival times and prompts. This is exact for M/G/1. A group of k replicas with one queue counts as a single server that
+    is k times as fast. Fewer requests wait, however: the probability is `(1 - u)^(sqrt(2 (k + 1)) - 1)` instead of `1 - u`.
 
     **Arguments:**
 

@@ -70,9 +70,12 @@ def peakedness(requests: Requests, at: Passes) -> Scalar:
     """Return the peakedness z: the variance of the number of sequences relative to a reference case.
 
     The reference has Poisson arrivals, exponential answers and no prompts.
-    `z = ((c_a + phi^2 c_p) / (1 - phi) + (1 - phi) c_o) / (1 + c_o)`, where phi is the share of time that prompts take. Prompts
-    delay running answers. So an arrival changes the number by `1 / (1 - phi)`, and the variation of prompt lengths changes it
-    by `phi / (1 - phi)`.
+
+    `z = ((c_a + phi^2 c_p) / (1 - phi) + (1 - phi) c_o) / (1 + c_o)`
+
+    c_a, c_p and c_o are squared coefficients of variation of interarrival times, prompts and answers. phi is the share of time
+    that prompts take. Prompts delay running answers. So an arrival changes the number by `1 / (1 - phi)`, and the variation of
+    prompt lengths changes it by `phi / (1 - phi)`.
     """
     share = at.per_s * at.prompt_s
     left = 1.0 - share
@@ -84,23 +87,25 @@ def peakedness(requests: Requests, at: Passes) -> Scalar:
 def slot_wait(requests: Requests, at: Passes, load: Scalar) -> SlotWait:
     """Return the waiting time for a slot: 0 for a share of requests, exponential for the others.
 
-    Below N slots the number of sequences is a birth-death process with ratio of births to deaths `(a + g n) / n`. It has a
-    negative binomial distribution of mean n, variance `w n` with `w = z / (1 - g)`, and skewness `(2 w - 1) / sqrt(w n)`. It is
-    approximated by a gamma distribution with these moments; above N it is geometric. Bursts and prompts widen it by the
-    peakedness z. Requests tend to arrive in long passes, where they see `g / (1 - g)` more sequences; in bursts they see
-    `(c_a - 1) / (2 (1 - phi))` more.
+    Below N slots the number i of sequences is a birth-death process with ratio of births to deaths `(a + g i) / i`, where g is
+    the share of a pass that grows with requests. It has a negative binomial distribution of mean n, variance `w n` with
+    `w = z / (1 - g)`, and skewness `(2 w - 1) / sqrt(w n)`. It is approximated by a gamma distribution with these moments;
+    above N it is geometric. Bursts and prompts widen it by the peakedness z. Requests tend to arrive in long passes, where they
+    see `g / (1 - g)` more sequences. In bursts they see `(c_a - 1) / (2 (1 - phi))` more, with phi the share of time of
+    prompts.
 
-    The probability of waiting is `h / (h + body)`. Here h is the density at N over u of exponential answers, times a factor e,
-    and `body` the probability below N. In a diffusion `e = 2 z / (1 + c_a)`: the variance below N relative to that above.
+    The probability of waiting is `h / (h + body)`. `body` is the probability below N. h is the density at N, divided by the
+    decay rate u of a queue with exponential answers (`queueing.decay`), times a factor e. In a diffusion `e = 2 z / (1 + c_a)`:
+    the variance below N relative to that above.
 
     - With colocated prompts `e = 0.914 z^1.11 (1 - phi)^-0.46 rho^-0.33 / ((1 + c_a) / 2)`. The constants are within a standard
       error (0.05, 0.04, 0.14, 0.17) of a fit by `results.benchmarks.waits` to every second simulated service. The odds of
       waiting have an error of 0.10 on these and of 0.08 on the held-out services (root mean square of the logarithm).
     - Without prompts `z^(4/3)` replaces z (our own choice).
 
-    With k streams a request waits in one of them. Of the requests ahead, whose number is geometric with `1 - u`, every k-th is
-    in the same stream and takes `k S`. So the wait is exponential with mean `k S / (1 - (1 - u)^k)`. One queue for all slots
-    has k = 1.
+    With k streams a request waits in one of them. The number of requests ahead is geometric with `1 - u`. Every k-th of these
+    is in the same stream and takes `k S`, for a time S between two freed slots. So the wait is exponential with mean
+    `k S / (1 - (1 - u)^k)`. One queue for all slots has k = 1.
 
     **Source:** Halfin, Whitt, Operations Research 29 (3), 1981; Whitt, Management Science 50 (10), 2004 (peakedness,
     diffusion).
@@ -124,9 +129,9 @@ def slot_wait(requests: Requests, at: Passes, load: Scalar) -> SlotWait:
 def first_token_s(own: Spread, after: Spread, wait: SlotWait, level: float, maximum: Maximum) -> Scalar:
     """Return a quantile of TTFT over the mixture of requests that find a free slot and requests that wait for one.
 
-    It solves `(1 - P) P(own > t) + P P(wait + after > t) = 1 - p` for t by Newton steps on the logarithm, which is convex where
-    one tail takes over from the other. The start is a lower bound of t: the larger of the quantile as if no request waited, and
-    that of waiting requests alone.
+    It solves `(1 - w) P(own > t) + w P(wait + after > t) = 1 - p` for t, where w is the share of requests that wait. Newton
+    steps are done on the logarithm, which is convex where one tail takes over from the other. The start is a lower bound of t:
+    the larger of the quantile as if no request waited, and that of waiting requests alone.
 
     **Arguments:**
 

@@ -167,9 +167,9 @@ def _ended(function: Callable[..., Scalar], level: float) -> Callable[..., Scala
 def _slot_at_once(level: float) -> Callable[..., Scalar]:
     """Return a TTFT percentile function for disaggregated serving in which no request waits for a slot.
 
-    It is a lower bound of `_first_apart`, whose quantile search starts there. Its arguments are the load of the prefill chips,
-    the fields of `_Prompts` except the interval that follows from the load, and the variabilities of arrivals and prompts with
-    the routing switch of `Requests`.
+    It is a lower bound of `_first_apart` and the start of its quantile search. The function has these arguments: load of the
+    prefill chips; seconds of a pass per prompt, request rate, prompts in a pass, replicas (see `_Prompts`); variability of
+    arrivals and of prompts, routing switch (see `Requests`).
     """
 
     def run(*numbers: Scalar) -> Scalar:

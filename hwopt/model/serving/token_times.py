@@ -20,7 +20,8 @@ _TINY = 1e-18
 def _short(requests: Requests) -> tuple[Scalar, Scalar]:
     """Return exponent a and factor s of the share of short answers: `s x^a` of all answers are shorter than x times the mean.
 
-    `a = 1 / c_o` and `s = a^a / Gamma(a + 1)`, with the Gamma function by Stirling's formula.
+    `a = 1 / c_o` for squared coefficient of variation c_o of answers, and `s = a^a / Gamma(a + 1)`, with the Gamma function by
+    Stirling's formula.
     """
     a = 1.0 / jnp.where(requests.answers > _LEAST_SPREAD, requests.answers, _LEAST_SPREAD)
     return a, jnp.exp(a) / (jnp.sqrt(2.0 * jnp.pi * a) * (1.0 + 1.0 / (12.0 * a)))
@@ -41,10 +42,11 @@ def _mean_of_powers(q: Scalar, spread: Scalar) -> Scalar:
 def _hit(requests: Requests, at: Passes, level: float) -> Scalar:
     """Return the delay that prompts which interrupt short answers add to a TPOT quantile.
 
-    A share `(a o / l)^a / Gamma(a + 1)` of answers is shorter than o passes, with `a = 1 / c_o` and mean l. A share
-    `(a o / l)^a / Gamma(a + 1) (s + m o a / (a + 1))` is short and interrupted by a prompt: s prompts arrive at once and m
-    in each later pass. Answers that round to no pass are excluded. At the quantile this share equals 1 - p for `o = 1 / x`. A
-    prompt then delays a token by `gamma x`, more where other prompts arrive together with it.
+    A share `(a o / l)^a / Gamma(a + 1)` of answers is shorter than o passes, where l is the mean and `1 / a` the squared
+    coefficient of variation of answers. A share `(a o / l)^a / Gamma(a + 1) (s + m o a / (a + 1))` is short and interrupted by
+    a prompt: s prompts arrive at once and m in each later pass. Answers that round to no pass are excluded. For the quantile of
+    level p, this share equals 1 - p at `o = 1 / x`. A prompt of duration gamma then adds `gamma x` to the mean time between
+    tokens, more where other prompts arrive together with it.
 
     - Where prompts differ in length, long ones count by a power mean: of power a for prompts at once, a + 1 for later ones.
     - Prompts at once are those that arrive during the whole pass of the request's own prompt.
@@ -87,7 +89,8 @@ def token_s(requests: Requests, at: Passes, level: float) -> Scalar:
     """Return a quantile of the time between passes of a request, averaged over its answer: `(last - first) / (tokens - 1)`.
 
     - The mean is that of passes which answers see. They are longer by `g (1 + 2 / (3 - g) (c_a - 1) / (1 - phi)^2) / n` because
-      of sequences that arrive together, but never longer than a full pass.
+      of sequences that arrive together, but never longer than a full pass. There are n sequences, g is the share of a pass that
+      grows with them, phi is the share of time of prompts, and c_a describes the arrivals.
     - The spread has two parts, added in quadrature. The number of sequences, averaged over an answer, keeps `3 / (4 - g)` of
       its variance; its correlation decays as exp(-(1 - g) t) over the time of an answer. Prompts that interrupt short answers
       (`_hit`) are the other part.

@@ -72,8 +72,9 @@ def layer_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack, moe: Scal
       tensor per matrix; the last one is kept or recomputed. If the gate's product is not fused, the activation function's
       output is kept as well.
 
-    For GPT (f = 4 h, no gate, dropout, four tensors) the total is `34 s b h / t`. Where the stack keeps the cast copy, GEMM
-    inputs take the bytes of the GEMM's format, and the attention core's output is kept twice.
+    h is the hidden size, t the degree of tensor parallelism. For GPT (MLP width 4 h, no gate, dropout, four tensors) the total
+    is `34 s b h / t` with b sequences of length s. Where the stack keeps the cast copy, GEMM inputs take the bytes of the
+    GEMM's format, and the attention core's output is kept twice.
 
     **Arguments:** `moe`: layer type (1: MoE, 0: dense).
 
@@ -107,7 +108,7 @@ def _smaller(a: Scalar, b: Scalar) -> Scalar:
 
 
 def micro_batches(run: TrainingRun, plan: Plan) -> Scalar:
-    """Return the micro-batches per replica and step: `B / (d b)`."""
+    """Return the micro-batches per replica and step: `B / (d b)`, for B sequences, d replicas and b sequences a micro-batch."""
     return run.global_batch_sequences / (plan.dp * plan.micro_batch)
 
 
@@ -143,10 +144,13 @@ def stage_activation_bytes(
       accumulate directly), and those of an embedding table;
     - sharded weights while they are gathered (`gathered_bytes`), and weights streamed from the memory pool.
 
-    On the first stage the micro-batches in flight are p under 1F1B, `p + (p - 1)/v` interleaved. On the second stage they are
-    1, or 2/v, fewer. They are never more than the step has (a kink). If p does not divide the number of layers, the last stage
-    is the first to get one layer fewer, and the first stage the second. Then the second stage may keep more. Software that
-    balances stages by cost leaves the first stage full.
+    With p stages, the micro-batches in flight on the first stage are p under 1F1B, and `p + (p - 1)/v` in an interleaved
+    schedule with v chunks per stage. On the second stage they are fewer by 1, or by 2/v. They are never more than the step has
+    (a kink).
+
+    If p does not divide the number of layers, some stages have one layer fewer: first the last stage, then the first one. In
+    the latter case the second stage may keep more than the first. Software that balances stages by cost leaves the first stage
+    full.
 
     **Returns:** (kept bytes, working bytes).
 
@@ -194,9 +198,9 @@ def layers_in_flight(run: TrainingRun, plan: Plan, stack: Stack, layers: Scalar)
 def gathered_bytes(run: TrainingRun, plan: Plan, stack: Stack, weights: Weights, layers_bytes: Scalar) -> Scalar:
     """Return the bytes of sharded weights that a chip keeps gathered.
 
-    Without a pipeline these are `layers_whole` layers. In a pipeline they are the whole stage and its gradients: many
-    micro-batches run through the same stage, and resharding after each one would gather the stage every time. So weights stay
-    gathered and gradients unreduced until the last micro-batch.
+    Without a pipeline these are `layers_whole` layers. In a pipeline they are the whole stage and its gradients. Many
+    micro-batches run through the same stage, and resharding after each one would require gathering the stage every time. So
+    weights stay gathered and gradients unreduced until the last micro-batch.
 
     **Source:** torchtitan, fsdp `reshard_after_forward` policy "default": not with pipeline parallelism (recalled).
     """

@@ -51,7 +51,9 @@ def dense_equivalent_parameters(law: LossLaw, active: Scalar, total: Scalar) -> 
 
 
 def loss(law: LossLaw, parameters: Scalar, useful_tokens: Scalar) -> Scalar:
-    """Return the loss of a model trained on fresh tokens in small batches: `E + A N^-alpha + B D^-beta`. A posynomial.
+    """Return the loss of a model trained on fresh tokens in small batches: `E + A N^-alpha + B D^-beta`, a posynomial.
+
+    N are the parameters, D the useful tokens; E (irreducible loss), A, B, alpha and beta are constants of the law.
 
     **Arguments:** `parameters`: N, with embeddings; for an MoE model its `dense_equivalent_parameters`.
 
@@ -63,6 +65,8 @@ def loss(law: LossLaw, parameters: Scalar, useful_tokens: Scalar) -> Scalar:
 def loss_apart(law: LossLaw, parameters: Scalar, useful_tokens: Scalar, replicas: Scalar) -> Scalar:
     """Return the loss where replicas train independently and exchange weights rarely (DiLoCo): `L M^r`.
 
+    L is the loss of synchronous training, r the law's exponent of replicas.
+
     **Arguments:** `replicas`: number M of independent replicas; 1 where every step is synchronous.
 
     **Source:** Charles et al., arXiv 2503.09799: L = 19.2 N^-0.0985 M^0.0116 over 35 M to 2.4 B parameters (recalled).
@@ -72,16 +76,16 @@ def loss_apart(law: LossLaw, parameters: Scalar, useful_tokens: Scalar, replicas
 
 
 def loss_floor(law: LossLaw, parameters: Scalar) -> Scalar:
-    """Return the loss of a model in the limit of unlimited tokens: `E + A N^-alpha`."""
+    """Return the loss of a model in the limit of unlimited tokens: `E + A N^-alpha`, see `loss`."""
     return law.irreducible_loss + law.parameter_coefficient * parameters ** (-law.parameter_exponent)
 
 
 def critical_batch_tokens(law: LossLaw, parameters: Scalar, useful_tokens: Scalar) -> Scalar:
     """Return the critical batch size: `B_crit = B_ref (D / D_ref)^a L(N, D)^-b`.
 
-    At this batch size a run needs twice its minimum number of tokens and twice its minimum number of steps. 1/B_crit is log-log
-    convex. Other definitions must be converted: Zhang's batch B* costs 20 % more steps than linear scaling from B_0, so that
-    `B_crit = 5 B* - 6 B_0`.
+    At this batch size a run needs twice its minimum number of tokens and twice its minimum number of steps. D are the useful
+    tokens, L(N, D) is the loss; B_ref, D_ref, a and b are constants of the law. 1/B_crit is log-log convex. Other definitions
+    must be converted: Zhang's batch B* costs 20 % more steps than linear scaling from B_0, so that `B_crit = 5 B* - 6 B_0`.
 
     **Returns:** tokens a step.
 
@@ -97,7 +101,10 @@ def minimum_steps(law: LossLaw, parameters: Scalar, useful_tokens: Scalar) -> Sc
 
 
 def _critical_slope(law: LossLaw, parameters: Scalar, useful_tokens: Scalar) -> Scalar:
-    """Return the logarithmic slope of the critical batch: `d ln B_crit / d ln D = a + b beta B D^-beta / L`."""
+    """Return the logarithmic slope of the critical batch: `d ln B_crit / d ln D = a + b beta B D^-beta / L`.
+
+    Symbols are those of `loss` and `critical_batch_tokens`.
+    """
     of_tokens = law.token_coefficient * useful_tokens ** (-law.token_exponent)
     share = of_tokens / loss(law, parameters, useful_tokens)
     return law.critical_token_exponent + law.critical_loss_exponent * law.token_exponent * share
@@ -197,7 +204,7 @@ def loss_margin(law: LossLaw, parameters: Scalar, wanted: Scalar) -> Scalar:
 def compute_optimal(law: LossLaw, flops: Scalar) -> tuple[Scalar, Scalar]:
     """Return the compute-optimal parameters N and tokens D for a budget `C = 6 N D`, assuming small batches.
 
-    `N = G (C/6)^(beta/(alpha+beta))`, `G = (alpha A / (beta B))^(1/(alpha+beta))`, `D = C / (6 N)`.
+    `N = G (C/6)^(beta/(alpha+beta))`, `G = (alpha A / (beta B))^(1/(alpha+beta))`, `D = C / (6 N)`; constants as in `loss`.
 
     **Source:** Hoffmann et al., arXiv 2203.15556, equation 4.
     """
@@ -211,8 +218,9 @@ def compute_optimal(law: LossLaw, flops: Scalar) -> tuple[Scalar, Scalar]:
 def ramped(law: LossLaw, parameters: Scalar, useful_tokens: Scalar, shares: Array, batches_tokens: Array) -> Batches:
     """Return tokens and steps of a run whose batch grows in stages: `T = sum x_i + B_i s_i`, `S = sum x_i / B_i + s_i`.
 
-    x_i are the useful tokens of stage i, s_i is their contribution to `S_min`. With one stage T equals `tokens_with_batch`. s_i
-    is a difference, so the result is log-log convex in tokens and batches for fixed shares and b = 0, not in general.
+    x_i are the useful tokens of stage i, s_i is their contribution to the minimum steps `S_min`. With one stage T equals
+    `tokens_with_batch`. Since s_i is a difference, the result is not log-log convex in general. It is log-log convex in tokens
+    and batches for fixed shares if the critical batch does not depend on the loss (b = 0 in `critical_batch_tokens`).
 
     **Arguments:**
 
@@ -229,10 +237,10 @@ def ramped(law: LossLaw, parameters: Scalar, useful_tokens: Scalar, shares: Arra
 def equivalent_batch(law: LossLaw, shares: Array, batches_tokens: Array) -> Scalar:
     """Return the constant batch that wastes as many tokens as a ramp: `sum_i B_i (c_i^(1-a) - c_(i-1)^(1-a))`.
 
-    c_i is the sum of shares up to stage i. A run wastes `B dS_min` tokens where its batch is B, and `S_min` grows as `D^(1-a)`.
-    Late stages weigh less than their tokens, early ones more, because the critical batch is small there. For b = 0,
-    `tokens_with_batch` at this batch equals `ramped` exactly. For b > 0 the effect of the loss on the critical batch is left
-    out, which overstates the equivalent of a growing batch.
+    c_i is the sum of shares up to stage i; a and b are the exponents of `critical_batch_tokens`. A run wastes `B dS_min` tokens
+    where its batch is B, and the minimum steps `S_min` grow as `D^(1-a)`. Late stages weigh less than their tokens, early ones
+    more, because the critical batch is small there. For b = 0, `tokens_with_batch` at this batch equals `ramped` exactly. For b
+    > 0 the effect of the loss on the critical batch is left out, which overstates the equivalent of a growing batch.
 
     **Arguments:**
 
@@ -248,6 +256,7 @@ def equivalent_batch(law: LossLaw, shares: Array, batches_tokens: Array) -> Scal
 def tracking_schedule(law: LossLaw, parameters: Scalar, useful_tokens: Scalar, ratio: Scalar) -> Batches:
     """Return tokens and steps of a run whose batch is always k local critical batches: `T = (1 + k) D`, `S = (1 + 1/k) S_min`.
 
+    D are the useful tokens, S_min the minimum steps, k is `ratio`.
     This equals the trade-off of a constant batch of k B_crit. So a batch proportional to the critical batch gains nothing.
     """
     fewest = minimum_steps(law, parameters, useful_tokens)
@@ -258,7 +267,8 @@ def best_schedule(law: LossLaw, parameters: Scalar, useful_tokens: Scalar, ratio
     """Return tokens and steps of the optimal schedule, whose batch grows as the square root of the local critical batch.
 
     `T = (1 + g k) D`, `S = (1 + g/k) S_min`, `g = sqrt(1 - a) / (1 - a/2)`: 5 % less waste of tokens and of steps at a = 0.47.
-    Exact for b = 0. For b > 0 the effect of the loss on the critical batch is left out, so the gain is understated.
+    a and b are the exponents of `critical_batch_tokens`, k (`ratio`) sets the trade-off of tokens against steps. The result is
+    exact for b = 0. For b > 0 the effect of the loss on the critical batch is left out, so the gain is understated.
 
     **Source:** McCandlish et al., arXiv 1812.06162, appendix D: the batch that trades a token for time at a fixed rate
     is `sqrt(r B_crit)`; the integrals for a power law are our own.
@@ -286,9 +296,9 @@ def best_schedule_batch_tokens(
 def repeated_tokens(law: LossLaw, unique_tokens: Scalar, epochs: Scalar) -> Scalar:
     """Return the fresh tokens equivalent to several epochs over U unique tokens: `U + U R* (1 - exp(-(epochs - 1) / R*))`.
 
-    Up to one epoch, each token counts fully; value and slope are continuous at one epoch. The function saturates, so it is
-    log-log concave and its reciprocal convex. The loss therefore stays convex in U and in processed tokens. The source's
-    analogous term for excess parameters is left out.
+    R* is the law's number of repetitions after which the benefit decays. Up to one epoch, each token counts fully; value and
+    slope are continuous at one epoch. The function saturates, so it is log-log concave and its reciprocal convex. The loss
+    therefore stays convex in U and in processed tokens. The source's analogous term for excess parameters is left out.
 
     **Source:** Muennighoff et al., arXiv 2305.16264, equation 5.
     """

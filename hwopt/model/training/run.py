@@ -13,7 +13,7 @@ from hwopt.model.layers.parameters import chip_weights, splits
 from hwopt.model.machine import Lifted, LiftedMargins
 from hwopt.model.network import sites
 from hwopt.model.numerics.maximum import Maximum
-from hwopt.model.operators import footprint as _tables  # noqa: F401 (registers what tables of operators are)
+from hwopt.model.operators import footprint as _tables  # noqa: F401 (registers rules for tables of operators)
 from hwopt.model.operators import time as _times  # noqa: F401
 from hwopt.model.report import TrainingMargins, TrainingReport
 from hwopt.model.training import batch_ramp, learning

@@ -101,7 +101,8 @@ def _(
 def pipeline_send_s(run: TrainingRun, cluster: Cluster, plan: Plan) -> Scalar:
     """Return the seconds to send one micro-batch's activations to the next stage.
 
-    Each tensor-parallel rank sends its share, `b s h / (c t)` elements.
+    Each of t tensor-parallel ranks sends its share, `b s h / (c t)` elements: b sequences of length s and hidden size h, over c
+    context-parallel ranks.
     """
     message = work.tokens_per_chip(run, plan) * run.model.hidden * run.activation_bytes / plan.tp
     return collectives.neighbour_send_s(cluster.network, message, plan.pp, plan.tp * plan.cp * plan.dp)
@@ -143,7 +144,7 @@ def update_bytes(run: TrainingRun, cluster: Cluster) -> Scalar:
 
 
 def optimizer_s(run: TrainingRun, cluster: Cluster, plan: Plan, weights: Weights) -> Scalar:
-    """Return the seconds of the optimizer update on the chip: `update_bytes P / shards / HBM bandwidth`.
+    """Return the seconds of the optimizer update of P trained weights on the chip: `update_bytes P / shards / HBM bandwidth`.
 
     The update streams the chip's shard of gradients, master weights and moments through HBM. The offloaded share is excluded.
     """
@@ -175,7 +176,7 @@ def pool_stream_s(run: TrainingRun, cluster: Cluster, plan: Plan, outside: Offlo
 def input_s(run: TrainingRun, cluster: Cluster) -> Scalar:
     """Return the seconds to read and prepare the training data of a step: `B s x bytes / (N rate)`, before overlap.
 
-    Input overlaps with all other work of the step.
+    A step has B sequences of s tokens; N chips each read at the given rate. Input overlaps with all other work of the step.
     """
     data = work.batch_tokens(run) * run.input_bytes_per_token
     return data / (cluster.chips * cluster.storage.input_bytes_per_s_per_chip)

@@ -12,7 +12,7 @@ from hwopt.workload.transfer import Transfer
 from hwopt.workload.transformer import active_parameters, total_parameters
 
 SATURATED = 0.99
-"""Ratio of the loss with unlimited data to the loss with the available data, from which on a model is taken to have enough."""
+"""Ratio of the loss with unlimited data to the loss with given data, above which a model counts as having enough data."""
 
 LOW_DATA = 0.1
 """Fraction of `saturating_tokens` up to which the transfer law was fitted.
