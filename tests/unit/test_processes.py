@@ -182,8 +182,8 @@ def test_helpers_end_with_who_woke_them(ends):
     if sys.platform == "win32" and "SIGKILL" in ends:
         pytest.skip("no such signal")
     lines = (
-        "from hwopt import workers; import time; processes.wake()\n"
-        "helper = processes._HELPERS._helpers[0]\n"
+        "from hwopt import workers; import time; workers.start_workers()\n"
+        "helper = workers._HELPERS._helpers[0]\n"
         "while not helper.ready: time.sleep(0.01)\n"
         f"print(helper._process.pid, flush=True)\n{ends}"
     )

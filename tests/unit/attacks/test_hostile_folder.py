@@ -160,7 +160,7 @@ def test_a_worker_imports_from_the_current_folder_where_the_package_lies_there(m
 
 def test_a_worker_of_other_sources_gets_no_work(pool, tmp_path, monkeypatch):
     """An installation that is replaced while a program runs, or another one on the path."""
-    for name in ("__init__", "processes", "own_sources"):
+    for name in ("__init__", "workers", "source_digest"):
         (tmp_path / "hwopt").mkdir(exist_ok=True)
         (tmp_path / "hwopt" / f"{name}.py").write_bytes((ROOT / "hwopt" / f"{name}.py").read_bytes())
     known = workers._import_path()

@@ -10,6 +10,7 @@ from hwopt.integers.boxes import Boxes
 from hwopt.integers.relations import DerivedColumns
 from hwopt.integers.system import Integer, RangePiece, System
 from hwopt.solver.deadline import Deadline
+from hwopt.solver.options import SEARCH
 from hwopt.solver.search.search_tree import OpenNodes, SearchState
 
 COORDINATES = (
@@ -23,7 +24,7 @@ LOOKUP = DerivedColumns(("fullest",), ("stages", "chunks"), lambda stages, chunk
 def column_of(lookups: tuple[DerivedColumns, ...], low: list[int], high: list[int]) -> str:
     """The coordinate along which a box is split."""
     lattice = System(COORDINATES, (), lookups)
-    programmes: Any = SimpleNamespace(lattice=lattice)
+    programmes: Any = SimpleNamespace(lattice=lattice, options=SEARCH)
     split = SearchState(programmes, 1e-4, Deadline()).split(Boxes(np.array([low]), np.array([high])))
     return lattice.names[split.columns[0]]
 
@@ -55,7 +56,7 @@ def test_slopes_cut_pieces_of_what_is_continuous(slope, left):
     """A size of 1 to 256 in eight pieces; the cutoff lies a factor of four above the bound."""
     piece = RangePiece("size", tuple(2.0**i for i in range(9)))
     lattice = System((Integer(piece.name, 1, 8),), (), pieces=(piece,))
-    programmes: Any = SimpleNamespace(lattice=lattice)
+    programmes: Any = SimpleNamespace(lattice=lattice, options=SEARCH)
     work = SearchState(programmes, 0.0, Deadline())
     work.result.value = np.log(4.0) * (1.0 - 1e-6)
     zero = np.zeros(1)

@@ -83,7 +83,7 @@ def test_the_page_of_decisions_has_every_field_with_its_default():
 
 def test_every_field_is_read_somewhere():
     """An option that nothing reads would be set in vain."""
-    places = [ROOT / "hwopt" / room for room in ("convex", "optim", "study", "evidence")]
+    places = [ROOT / "hwopt" / room for room in ("solver", "planning", "analysis", "sweeps", "calibration")]
     files = [path for place in places for path in place.rglob("*.py") if path.name != "options.py"]
     trees = (ast.parse(path.read_text(encoding="utf-8")) for path in files)
     read = {node.attr for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute)}

@@ -104,7 +104,7 @@ def test_another_process_finds_it(folder):
         "from hwopt.trace import cache; from tests.unit.trace.test_kept import asked\n"
         "from hwopt.model.estimate import estimate\n"
         "jax.make_jaxpr = None\n"
-        "print(repr(kept.estimated(estimate, *asked()).step_time_s))"
+        "print(repr(cache.evaluate_in_numpy(estimate, *asked()).step_time_s))"
     )
     first = repr(again(estimate, *asked()).step_time_s)
     other = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, text=True, check=True, cwd=ROOT)
