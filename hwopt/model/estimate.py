@@ -74,8 +74,12 @@ def estimate(workload, cluster, plan, *, temperature=None):
     - `temperature`: None for the exact model (hard maxima), whose numbers are reported. A small positive number gives a smooth
       approximation, an upper bound within a factor `2^temperature` per maximum.
 
-    **Returns:** a `TrainingReport`, including the loss reached; a `ServingReport` for a service; a `TrainServeReport` for a
-    model that is trained on one machine and served on another with the same chips; a `FleetReport` for a `Fleet`.
+    **Returns:**
+
+    - a `TrainingReport` for a training run, including the loss reached;
+    - a `ServingReport` for a service;
+    - a `TrainServeReport` for a model that is trained on one machine and served on another with the same chips;
+    - a `FleetReport` for a `Fleet`.
 
     **Units:** SI throughout.
     """

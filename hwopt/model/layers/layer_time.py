@@ -279,8 +279,8 @@ def _communication(
 
     **Returns:** three entries, in seconds for one micro-batch:
 
-    - tensor, context and expert parallelism: an all-gather and a reduce-scatter around attention and around the MLP; a ring
-      pass of keys and values; dispatch and combine;
+    - a tuple of tensor parallelism (an all-gather and a reduce-scatter around attention and around the MLP), context
+      parallelism (a ring pass of keys and values) and expert parallelism (dispatch and combine);
     - gathering of sharded weights (ZeRO-3, FSDP);
     - scattering of sharded gradients (from ZeRO-2 on).
 

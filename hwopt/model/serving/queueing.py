@@ -3,8 +3,8 @@
 Requests arrive as a renewal process with squared coefficient of variation c_a. Above 1 it is hyperexponential with balanced
 means (bursts and long gaps), at 1 Poisson, below 1 steadier. Prompts and answers have means and squared coefficients of
 variation; their tails are those of gamma distributions. A stream is one stage's micro-batch of a replica: it repeats passes
-over at most b sequences, its slots. Requests go to streams at random, each with its own queue, or to the least loaded one,
-which is approximated by one queue for the slots of all streams.
+over at most b sequences, its slots. Requests go to streams at random, each with its own queue, or to the least loaded stream.
+Least-loaded routing is approximated by one queue for the slots of all streams.
 
 TTFT is delayed by the current pass and by the pass of the request's own prompt, which other prompts that arrive meanwhile
 lengthen. This is a queue with gated service and, because every pass decodes, vacations. Before that, a request may wait for one

@@ -87,12 +87,12 @@ def peakedness(requests: Requests, at: Passes) -> Scalar:
 def slot_wait(requests: Requests, at: Passes, load: Scalar) -> SlotWait:
     """Return the waiting time for a slot: 0 for a share of requests, exponential for the others.
 
-    Below N slots the number i of sequences is a birth-death process with ratio of births to deaths `(a + g i) / i`, where g is
-    the share of a pass that grows with requests. It has a negative binomial distribution of mean n, variance `w n` with
-    `w = z / (1 - g)`, and skewness `(2 w - 1) / sqrt(w n)`. It is approximated by a gamma distribution with these moments;
-    above N it is geometric. Bursts and prompts widen it by the peakedness z. Requests tend to arrive in long passes, where they
-    see `g / (1 - g)` more sequences. In bursts they see `(c_a - 1) / (2 (1 - phi))` more, with phi the share of time of
-    prompts.
+    Below N slots the number i of sequences is a birth-death process with ratio of births to deaths `(a + g i) / i`. Here a is a
+    constant, and g is the share of a pass that grows with requests. The number has a negative binomial distribution of mean n,
+    variance `w n` with `w = z / (1 - g)`, and skewness `(2 w - 1) / sqrt(w n)`. It is approximated by a gamma distribution with
+    these moments; above N it is geometric. Bursts and prompts widen it by the peakedness z. Requests tend to arrive in long
+    passes, where they see `g / (1 - g)` more sequences. In bursts they see `(c_a - 1) / (2 (1 - phi))` more, with phi the share
+    of time of prompts.
 
     The probability of waiting is `h / (h + body)`. `body` is the probability below N. h is the density at N, divided by the
     decay rate u of a queue with exponential answers (`queueing.decay`), times a factor e. In a diffusion `e = 2 z / (1 + c_a)`:

@@ -44,8 +44,8 @@ class Batches(NamedTuple):
 def dense_equivalent_parameters(law: LossLaw, active: Scalar, total: Scalar) -> Scalar:
     """Return the parameters of a dense model that reaches the same loss as an MoE model: `active^(1-m) total^m`, a monomial.
 
-    The loss law is fitted to dense models, for which active and total parameters are equal. m = 1/2, the geometric mean, is a
-    rule of thumb; m = 0 counts only active parameters.
+    The loss law is fitted to dense models, for which active and total parameters are equal. The exponent m is a constant of the
+    law: 1/2 (the geometric mean) is a rule of thumb, 0 counts only active parameters.
     """
     return active ** (1.0 - law.moe_exponent) * total**law.moe_exponent
 
@@ -296,9 +296,10 @@ def best_schedule_batch_tokens(
 def repeated_tokens(law: LossLaw, unique_tokens: Scalar, epochs: Scalar) -> Scalar:
     """Return the fresh tokens equivalent to several epochs over U unique tokens: `U + U R* (1 - exp(-(epochs - 1) / R*))`.
 
-    R* is the law's number of repetitions after which the benefit decays. Up to one epoch, each token counts fully; value and
-    slope are continuous at one epoch. The function saturates, so it is log-log concave and its reciprocal convex. The loss
-    therefore stays convex in U and in processed tokens. The source's analogous term for excess parameters is left out.
+    R* is the number of repetitions after which repeated data has given 1 - 1/e of its total benefit. Up to one epoch, each
+    token counts fully; value and slope are continuous at one epoch. The function saturates, so it is log-log concave and its
+    reciprocal convex. The loss therefore stays convex in U and in processed tokens. The source's analogous term for excess
+    parameters is left out.
 
     **Source:** Muennighoff et al., arXiv 2305.16264, equation 5.
     """

@@ -197,8 +197,8 @@ def hidden_micro_batches(plan: Plan, micro_batches_: Scalar) -> Scalar:
 def plain_micro_batches(stack: Stack, plan: Plan, micro_batches_: Scalar) -> Scalar:
     """Return the micro-batches without concurrent gradient communication: `m max(1 - overlap hidden / m, 0)`.
 
-    It is written as a share of m, not as a difference. A bound of the product over a range of m keeps its dependence on m; a
-    bound of the difference depends only on the ends of the range.
+    It is written as a share of m, not as a difference. A bound of the product over a range of m still depends on m. A bound of
+    the difference would depend only on the ends of the range.
     """
     hides = stack.dp_overlap * hidden_micro_batches(plan, micro_batches_)
     return micro_batches_ * above_zero(1.0 - hides / micro_batches_)
