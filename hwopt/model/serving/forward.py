@@ -54,9 +54,10 @@ class PassTime(NamedTuple):
 def active_experts(flow: work.Flow, plan: Plan) -> tuple[Scalar, Scalar]:
     """Return the number of a chip's E_l experts that a pass activates, and the token copies of each.
 
-    The number is `E_l (1 - (1 - k/E)^T)`, at least one. T tokens of the expert-parallel group choose k of E experts each, at
-    random. With few tokens only few experts are active, and the weights of the others are not read. Copies of an expert share
-    its tokens. The expression saturates, so it is not log-log convex in the batch.
+    The number is `E_l (1 - (1 - k/E)^T)`, at least one, because some chip of the group activates one. T tokens of the
+    expert-parallel group choose k of E experts each, at random. With few tokens only few experts are active, and the weights of
+    the others are not read. Copies of an expert share its tokens. The expression saturates, so it is not log-log convex in the
+    batch.
     """
     w = flow.model
     has = w.experts > 0
