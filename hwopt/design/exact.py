@@ -22,7 +22,8 @@ from hwopt.model.chip.manufacture import ChipBill
 from hwopt.model.chip.silicon import Areas
 from hwopt.model.estimate import estimate
 from hwopt.trace.cache import TracedFunction, cached_trace
-from hwopt.trace.scalar_program import ScalarProgram, Symbol, scalar_program
+from hwopt.trace.scalar_program import ScalarProgram, scalar_program
+from hwopt.trace.symbols import Symbol
 
 
 class CustomChipSummary(NamedTuple):

@@ -21,8 +21,9 @@ from hwopt.design.template_inputs import Input
 from hwopt.model.report import FEASIBILITY_TOLERANCE, declared_margins
 from hwopt.model.training.schedule import Breakdown
 from hwopt.sweeps.space import Space
-from hwopt.trace.scalar_program import ScalarProgram, Symbol, scalar_program
+from hwopt.trace.scalar_program import ScalarProgram, scalar_program
 from hwopt.trace.simplify import slopes
+from hwopt.trace.symbols import Symbol
 
 PARTS = tuple(name.removesuffix("_s") for name in Breakdown._fields)
 """Parts of a step, such as compute and communication, in the order of the bottleneck codes of a report."""

@@ -40,8 +40,9 @@ from jax.extend.core import Primitive
 from hwopt import source_digest
 from hwopt.cache_folders import private_folder
 from hwopt.trace.constant_folding import NUMBERS
-from hwopt.trace.scalar_program import ELEMENTWISE, FUNCTIONS, ScalarProgram, Symbol, jaxpr_to_scalar_program
+from hwopt.trace.scalar_program import ELEMENTWISE, FUNCTIONS, ScalarProgram, jaxpr_to_scalar_program
 from hwopt.trace.source_info import source_location
+from hwopt.trace.symbols import Symbol
 from hwopt.trace.yield_primitive import OPERATIONS
 
 OTHERS = frozenset({"numpy", "jax", "jaxlib", "equinox", "jaxtyping", "ml_dtypes", *sys.stdlib_module_names})

@@ -17,7 +17,8 @@ import numpy as np
 
 from hwopt.trace import yield_primitive
 from hwopt.trace.constant_folding import NUMBERS
-from hwopt.trace.scalar_program import NotScalarArithmetic, ScalarProgram, Symbol
+from hwopt.trace.scalar_program import NotScalarArithmetic, ScalarProgram
+from hwopt.trace.symbols import Symbol
 
 Rule = Callable[..., tuple[Any, ...]]
 """Function of cotangents (output,), the result and the arguments.

@@ -8,10 +8,9 @@ them ends this: it is written once and read by every loop that needs it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from hwopt.trace.scalar_program import Symbol
+from hwopt.trace.symbols import Symbol
 
 COST = {"div": 8, "exp": 8, "log": 24, "sqrt": 12, "pow": 32, "dies_made": 4000}
 """Cost of an operation, in additions, on columns in cache (jax 0.10.1 with 512 bits; no use requires it to be exact).

@@ -27,8 +27,9 @@ from jaxtyping import Array
 from hwopt.trace import fusion_barriers
 from hwopt.trace.arrays import objects
 from hwopt.trace.constant_folding import NUMBERS, on_numbers
-from hwopt.trace.interpreter import Interpreter, Origin
+from hwopt.trace.interpreter import Interpreter
 from hwopt.trace.numpy_executor import NumpyProgram, numpy_program
+from hwopt.trace.symbols import Element, Symbol
 
 SAFE = (1e-30, 1e30)
 """Range of magnitudes in which products of constants are precomputed, so that float32 can represent them."""
@@ -36,24 +37,6 @@ SAFE = (1e-30, 1e30)
 
 class NotScalarArithmetic(ValueError):
     """Operation that is not scalar arithmetic, such as a loop whose length depends on its values."""
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Symbol:
-    """Result of one scalar operation, or an input (`name` "input")."""
-
-    name: str
-    arguments: tuple[Any, ...]  # symbols and NumPy scalars
-    primitive: Any = None
-    params: tuple[tuple[str, Any], ...] = ()
-    origin: Origin | str = ""  # first equation that produced it, or the source location of that equation
-
-    def __repr__(self) -> str:
-        return f"Symbol({self.name})"  # without arguments, which would print the whole expression
-
-
-Element = Any
-"""A `Symbol` (unknown), or a NumPy scalar (known constant)."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from hwopt.trace.scalar_program import Element, ScalarProgram, Simplifier, Symbol, scalar_program
+from hwopt.trace.scalar_program import ScalarProgram, Simplifier, scalar_program
+from hwopt.trace.symbols import Element, Symbol
 
 ONE = np.float64(1.0)
 

@@ -19,8 +19,9 @@ from hwopt.solver.gp.tape import is_number
 from hwopt.trace.constant_folding import NUMBERS, on_numbers
 from hwopt.trace.interpreter import Interpreter
 from hwopt.trace.monotone_primitives import MONOTONE
-from hwopt.trace.scalar_program import ScalarProgram, Symbol
+from hwopt.trace.scalar_program import ScalarProgram
 from hwopt.trace.source_info import source_location
+from hwopt.trace.symbols import Symbol
 
 
 class NotDGP(ValueError):

@@ -23,7 +23,8 @@ from hwopt.solver.gp.signomial import Algebra, Signomial, number
 from hwopt.solver.gp.tape import is_number
 from hwopt.trace.arrays import objects
 from hwopt.trace.cache import TracedFunction, cached_trace
-from hwopt.trace.scalar_program import ScalarProgram, Symbol
+from hwopt.trace.scalar_program import ScalarProgram
+from hwopt.trace.symbols import Symbol
 
 LIFTED = {"junction_k": (250.0, 500.0), "useful_tokens": (1e6, 1e17), "checkpoint_interval_s": (1e-3, 1e9)}
 """Ranges, wider than any design's, of quantities found by root search in the model and variables in the convex program."""

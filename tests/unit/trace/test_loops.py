@@ -8,7 +8,8 @@ import numpy as np
 
 from hwopt.sweeps.evaluator import CPU_OPTIONS
 from hwopt.trace import fusion_barriers
-from hwopt.trace.scalar_program import Symbol, scalar_program
+from hwopt.trace.scalar_program import scalar_program
+from hwopt.trace.symbols import Symbol
 from tests.compiling import HAS_EMITTERS, THOROUGH
 
 
