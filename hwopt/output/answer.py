@@ -1,4 +1,4 @@
-"""An answer of a command: its JSON, and one list of sections that is rendered as a text screen and as an HTML page."""
+"""Answer of a command: its JSON and a list of sections. The same sections are rendered as a text screen and as an HTML page."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,26 +12,27 @@ from hwopt.output.text.layout import fact, heading, wrapped
 
 
 class Part:
-    """A piece of a section, rendered in both forms; abstract."""
+    """Abstract base of the parts of a section. Each part renders itself as text and as HTML."""
 
     def lines(self) -> list[str]:
-        """Return the lines of a screen."""
+        """Return the lines of text of the part on a screen."""
         raise NotImplementedError
 
     def html(self) -> Child:
-        """Return the markup of a page."""
+        """Return the HTML markup of the part."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Table(Part):
-    """Rows of text under heads.
+    """Table of text cells with column headings.
 
     **Arguments:**
-    - `align`: a letter a column, l for words and r for numbers; default: words, then numbers;
-    - `least`: minimal widths of the columns on a screen;
-    - `under`: on a screen a text below each row, on a page a last column under the head `under_head`;
-    - `hang`: whether the text below a row begins under the second column and is wrapped.
+
+    - `align`: one letter a column, l for left and r for right; default: the first column left, the others right;
+    - `least`: minimum column widths on a screen;
+    - `under`: a text for each row: below the row on a screen, in a last column headed `under_head` on a page;
+    - `hang`: whether the text below a row is wrapped and indented to the second column.
     """
 
     name: str
@@ -44,7 +45,7 @@ class Table(Part):
     hang: bool = False
 
     def lines(self) -> list[str]:
-        """Return the lines of a screen: columns as wide as their longest cell, two spaces between them."""
+        """Return the lines of text: each column is as wide as its longest cell, with two spaces between columns."""
         every, align = [self.heads, *self.rows], self.align or "l" + "r" * (len(self.heads) - 1)
         least = [*self.least, *[0] * (len(self.heads) - len(self.least))]
         wide = [max(width, *(len(row[i]) for row in every)) for i, width in enumerate(least)]
@@ -57,7 +58,7 @@ class Table(Part):
         return [line for pair in zip(lines, below, strict=True) for line in pair if line]
 
     def html(self) -> Child:
-        """Return the table of a page."""
+        """Return the HTML table."""
         align = self.align or "l" + "r" * (len(self.heads) - 1)
         if not self.under:
             return components.table(self.name, self.heads, self.rows, align)
@@ -67,57 +68,61 @@ class Table(Part):
 
 @dataclass(frozen=True)
 class Sentences(Part):
-    """Sentences, each a paragraph. **Arguments:** what the `first` line of each begins with on a screen, and `later` lines."""
+    """Sentences, each a paragraph. **Arguments:** `first` and `later`: prefixes on a screen of a paragraph's first line and of
+    its continuation lines."""
 
     texts: Sequence[str]
     first: str = "  "
     later: str = "    "
 
     def lines(self) -> list[str]:
-        """Return the lines of a screen."""
+        """Return the lines of text, wrapped."""
         return [wrapped(each, self.first, self.later) for each in self.texts]
 
     def html(self) -> Child:
-        """Return the paragraphs of a page."""
+        """Return the paragraphs in HTML."""
         return [p(each) for each in self.texts]
 
 
 @dataclass(frozen=True)
 class Steps(Part):
-    """Numbered sentences."""
+    """Numbered list of sentences."""
 
     texts: Sequence[str]
 
     def lines(self) -> list[str]:
-        """Return the lines of a screen."""
+        """Return the lines of text, numbered from 1."""
         return [wrapped(each, f"  {place}. ", "     ") for place, each in enumerate(self.texts, 1)]
 
     def html(self) -> Child:
-        """Return the ordered list of a page."""
+        """Return the ordered list in HTML."""
         return element("ol", [li(each) for each in self.texts])
 
 
 @dataclass(frozen=True)
 class Lines(Part):
-    """Short texts, a line each. **Arguments:** what each begins with on a screen."""
+    """Short texts, one line each. **Arguments:** `first`: prefix of each line on a screen."""
 
     texts: Sequence[str]
     first: str = "  "
 
     def lines(self) -> list[str]:
-        """Return the lines of a screen."""
+        """Return the lines of text."""
         return [f"{self.first}{each}" for each in self.texts]
 
     def html(self) -> Child:
-        """Return the list of a page."""
+        """Return the bullet list in HTML."""
         return element("ul", [li(each) for each in self.texts])
 
 
 @dataclass(frozen=True)
 class Named(Part):
-    """A sentence behind each of some names.
+    """Names, each followed by a sentence.
 
-    **Arguments:** `width` of a column of the names on a screen, 0 for a colon behind each name; `wrap`: whether lines are wrapped.
+    **Arguments:**
+
+    - `width`: width of the name column on a screen; 0 prints a colon after each name instead;
+    - `wrap`: whether long lines are wrapped.
     """
 
     pairs: Sequence[tuple[str, str]]
@@ -125,7 +130,7 @@ class Named(Part):
     wrap: bool = True
 
     def lines(self) -> list[str]:
-        """Return the lines of a screen."""
+        """Return the lines of text."""
         if self.width:
             return [wrapped(text, f"  {name:<{self.width}}  ", " " * (self.width + 4)) for name, text in self.pairs]
         if self.wrap:
@@ -133,18 +138,18 @@ class Named(Part):
         return [f"  {name}: {text}" for name, text in self.pairs]
 
     def html(self) -> Child:
-        """Return the terms of a page."""
+        """Return the names and sentences as an HTML definition list."""
         return components.terms(self.pairs)
 
 
 @dataclass(frozen=True)
 class Outline(Part):
-    """Lists of sentences: on a screen the first of each list stands out, and the others are indented below it."""
+    """Lists of sentences. On a screen the first sentence of each list is a heading, and the others are indented below it."""
 
     lists: Sequence[Sequence[str]]
 
     def lines(self) -> list[str]:
-        """Return the lines of a screen."""
+        """Return the lines of text."""
         return [
             line
             for first, *others in self.lists
@@ -152,33 +157,33 @@ class Outline(Part):
         ]
 
     def html(self) -> Child:
-        """Return the paragraphs of a page."""
+        """Return one HTML paragraph for each list."""
         return [p(" ".join(each)) for each in self.lists]
 
 
 @dataclass(frozen=True)
 class Facts(Part):
-    """Names with what is said of each, in columns."""
+    """Names with a short text each, in two columns."""
 
     pairs: Sequence[tuple[str, str]]
 
     def lines(self) -> list[str]:
-        """Return the lines of a screen."""
+        """Return the lines of text."""
         return [fact(name, text) for name, text in self.pairs]
 
     def html(self) -> Child:
-        """Return the terms of a page."""
+        """Return the names and texts as an HTML definition list."""
         return components.terms(self.pairs)
 
 
 @dataclass(frozen=True)
 class OnPage(Part):
-    """Markup that only a page shows, such as a chart."""
+    """Markup shown only on an HTML page, such as a chart."""
 
     child: Child
 
     def lines(self) -> list[str]:
-        """Return no lines: a screen has a table of the same numbers."""
+        """Return no lines: the screen has a table with the same numbers."""
         return []
 
     def html(self) -> Child:
@@ -188,10 +193,14 @@ class OnPage(Part):
 
 @dataclass(frozen=True)
 class Section:
-    """A titled part of an answer.
+    """Titled section of an answer.
 
-    **Arguments:** `titled`: whether a screen prints the title; `note`: a line under the title of a page; `joined`: whether no
-    blank line stands above on a screen; `wide`: whether a page gives it its whole width.
+    **Arguments:**
+
+    - `titled`: whether a screen prints the title;
+    - `note`: a line below the title on a page;
+    - `joined`: whether a screen omits the blank line before an untitled section;
+    - `wide`: whether the section takes the whole width of a page.
     """
 
     title: str
@@ -203,33 +212,34 @@ class Section:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether there is nothing to say."""
+        """Return whether the section has no content to show."""
         return not any(part.lines() or isinstance(part, OnPage) for part in self.parts)
 
     def lines(self) -> list[str]:
-        """Return the lines of a screen."""
+        """Return the lines of text of the section; none where its parts have none."""
         body = [line for part in self.parts for line in part.lines()]
         if not body:
             return []
         return [*(heading(self.title) if self.titled else [] if self.joined else [""]), *body]
 
     def html(self) -> Html:
-        """Return the section of a page."""
+        """Return the section of an HTML page."""
         return page.section(self.title, *(part.html() for part in self.parts), note=self.note, wide=self.wide)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer of a command, ready to be rendered.
+    """Answer of a command, ready to be rendered as JSON, text or HTML.
 
     **Arguments:**
-    - `command` that was run, and the `question` it was about where it takes design questions;
-    - `declared`: the frozen dataclass whose declared fields are the JSON, or the JSON itself;
-    - `title`: the question in words, with a `subtitle` of a screen; `verdict`: the answer in a sentence;
-    - `headline`: what a page says in large letters: what it is, and the number;
-    - `proof`: the badge beside it, whether it is proved, and a sentence;
-    - `asked`: keys of the question in JSON, `also`: further keys;
-    - `draw`: writes the figure of `--figure` to a path.
+
+    - `command`: the command that was run; `question`: the design question that it answered, where it takes one;
+    - `declared`: a frozen dataclass whose declared fields are the JSON, or the JSON itself as a mapping;
+    - `title`: the question in words; `subtitle`: a line below it; `verdict`: the answer in a sentence;
+    - `headline`: the main number of a page, as (label, number);
+    - `proof`: the badge next to the headline: its label, whether the answer is proved, and a sentence;
+    - `asked`: JSON keys that repeat the question; `also`: additional JSON keys;
+    - `draw`: writes the figure requested with `--figure` to a path.
     """
 
     command: str
@@ -248,12 +258,12 @@ class Answer:
     subtitle: str = ""
 
     def document(self) -> dict[str, Any]:
-        """Return the answer for JSON."""
+        """Return the answer as a dictionary for JSON."""
         own = self.declared if isinstance(self.declared, Mapping) else document(self.declared)
         return {**self.asked, **own, **self.also}
 
     def screen(self) -> str:
-        """Return the answer as lines of text."""
+        """Return the answer as text for a terminal."""
         top = [
             self.title,
             *([f"  {self.subtitle}"] if self.subtitle else []),
@@ -262,7 +272,7 @@ class Answer:
         return "\n".join([*top, *(line for each in self.sections for line in each.lines())])
 
     def page(self, command_line: str) -> str:
-        """Return the answer as one HTML page. **Arguments:** `command_line` that asked for it."""
+        """Return the answer as one HTML page. **Arguments:** `command_line`: the command that produced the answer."""
         badge, proved, words = self.proof
         said = [p(each) for each in (self.verdict, self.subtitle) if each]
         top = page.answer(*self.headline, badge, proved, words, said) if self.feasible else page.refusal(self.verdict)

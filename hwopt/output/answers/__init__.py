@@ -1,1 +1,1 @@
-"""One module per answer: its JSON document and its screen."""
+"""One module for each answer: its JSON document and its screen."""

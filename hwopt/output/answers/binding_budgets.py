@@ -1,4 +1,4 @@
-"""The answer of `hwopt walls`: which budget binds next as a machine grows."""
+"""Answer of `hwopt walls`: which budget binds next as a machine grows."""
 
 from typing import Any
 
@@ -21,20 +21,20 @@ METRICS = {
     "mfu": "MFU",
     "goodput": "goodput",
 }
-"""Of a machine's report, as far as its kind has them, and their columns."""
+"""Metrics shown for each answer, where its report has them, with their column headings."""
 
 _OF_A_PLAN = frozenset({"chips", "stages", "tensor_parallel", "experts", "replicas", "context", "sites"})
-"""Margins that a plan's integers meet by choice."""
+"""Constraints on plan integers. A plan can meet them exactly by choice, so they are not reported as limits reached."""
 
 _AT_LIMIT = 0.01
-"""Margin, in the logarithm, from which a limit counts as met."""
+"""Margin (in log units) below which a limit counts as reached."""
 
 _NAMED = 4
-"""Parts of chip time that are named."""
+"""Number of the largest components of chip time that a sentence names."""
 
 
 def walls_document(answer: BindingBudgets) -> dict[str, Any]:
-    """An answer of `walls`: answers one after the other, and the walls between them."""
+    """Return the answer of `walls` as JSON: the sequence of answers, and the binding budgets between them."""
     goal = answer.start.problem.objective
     return {
         "question": answer.start.problem.question,
@@ -50,7 +50,7 @@ def walls_document(answer: BindingBudgets) -> dict[str, Any]:
 
 
 def _stages(answer: BindingBudgets) -> list[tuple[Solution, tuple[str, ...]]]:
-    """Answers, and the budgets lifted of each."""
+    """Return each answer with the budgets that are lifted in it."""
     lifted: list[tuple[str, ...]] = [()]
     for each in answer.walls:
         lifted.append((*lifted[-1], *each.names))
@@ -81,12 +81,12 @@ def _wall(wall: BindingBudget) -> dict[str, Any]:
 
 
 def proved(wall: BindingBudget) -> bool:
-    """Whether both answers of a wall are."""
+    """Return whether the answers before and after lifting a binding budget are both proved optimal."""
     return wall.before.outcome is wall.after.outcome is Outcome.proved
 
 
 def shares(solution: Solution) -> dict[str, float]:
-    """Shares of chip time in a training run, the largest first; empty for other work."""
+    """Return the components of chip time in a training run as shares, the largest first; empty for other workloads."""
     report = solution.report
     if not isinstance(report, TrainingReport):
         return {}
@@ -96,7 +96,10 @@ def shares(solution: Solution) -> dict[str, float]:
 
 
 def at_limit(solution: Solution) -> list[str]:
-    """What besides budgets an answer has no more of: limits of the machine and of the run, and ends of its variables' boxes."""
+    """Return the limits, other than budgets, that an answer has reached.
+
+    These are limits of the machine and of the run, and the chip count where it is at its upper bound.
+    """
     known, margins = declared_margins(), solution.report.margins_by_name()
     met = [name for name, margin in margins.items() if float(margin) <= _AT_LIMIT and name not in _OF_A_PLAN]
     stops = [known[name.rpartition(".")[2]].stop for name in met]
@@ -106,7 +109,7 @@ def at_limit(solution: Solution) -> list[str]:
 
 
 def sentence(answer: BindingBudgets, place: int) -> str:
-    """One wall in a sentence. **Arguments:** `place` among the walls, from 0."""
+    """Return one binding budget in a sentence. **Arguments:** `place`: its index among the binding budgets, from 0."""
     wall, goal = answer.walls[place], answer.start.problem.objective
     then = answer.walls[place + 1] if place + 1 < len(answer.walls) else None
     before = [name for each in answer.walls[:place] for name in each.names]
@@ -125,7 +128,7 @@ def sentence(answer: BindingBudgets, place: int) -> str:
 
 
 def end(answer: BindingBudgets) -> str:
-    """What is left where no budget binds."""
+    """Return a sentence on the last answer, where no budget binds: where chip time goes, and which other limits are reached."""
     last = answer.answers[-1]
     chips = f"{float(last.built.cluster.chips):,.0f} chips"
     before = "Time was over. " if answer.over else "Then no budget binds. " if answer.walls else ""
@@ -187,12 +190,12 @@ def walls_answer(found: BindingBudgets) -> Answer:
 
 
 def _parts(solution: Solution) -> list[tuple[str, str, float]]:
-    """Return the parts of chip time that a page shows."""
+    """Return the components of chip time that a page shows: shares of at least 0.1 %."""
     return [(name, "", share) for name, share in shares(solution).items() if share >= 1e-3]
 
 
 def stage_words(answer: BindingBudgets) -> list[str]:
-    """What is lifted of each answer."""
+    """Return a label for each answer: the budgets lifted up to it, and its categorical choices where it has any."""
     later = [f"{'and ' if place else 'without '}{' and '.join(map(budget_words, each.names))}"
              for place, each in enumerate(answer.walls)]  # fmt: skip
     names = ["as asked", *later]
@@ -214,13 +217,13 @@ def _table(answer: BindingBudgets) -> Table:
 
 
 def gap_words(solution: Solution) -> str:
-    """The gap of an answer in its column."""
+    """Return the optimality gap of an answer as a table cell; "-" where it has none."""
     gap = solution.certificate.gap
     return "-" if gap is None else f"{100 * gap:.2g} %"
 
 
 def value_words(solution: Solution, name: str) -> str:
-    """A metric of an answer's report in its column."""
+    """Return a metric of an answer's report as a table cell."""
     value = float(getattr(solution.report, name))
     unit = {"run_time_s": "s", "capex_usd": "USD", "peak_power_w": "W"}.get(name)
     return f"{100 * value:.1f} %" if unit is None else pretty(value, unit)

@@ -1,4 +1,4 @@
-"""The answer of `hwopt check`: each stated number beside ours, and the smallest corrections."""
+"""Answer of `hwopt check`: each stated number compared with the computed one, and the smallest corrections."""
 
 import math
 from typing import Any
@@ -16,7 +16,10 @@ _MARK = {CheckVerdict.holds: "holds", CheckVerdict.fails: "FAILS", CheckVerdict.
 
 
 def amount(value: float | None, unit: str, key: str = "") -> str:
-    """A figure as those who state it write it. **Arguments:** `key` of a number whose unit has another custom."""
+    """Return a figure in the notation that is customary for its quantity, such as days, T, B or M, or Gb/s.
+
+    **Arguments:** `key`: name of the number; some quantities are customarily written in another unit.
+    """
     if value is None or not math.isfinite(value):
         return "-"
     if key in ("chip hours", "chip_hours"):
@@ -39,7 +42,7 @@ def _unit(key: str) -> str:
 
 
 def repair_words(repair: Correction) -> str:
-    """What a number would have to be: `chips 17,408 instead of 16,384 (1,024 more)`."""
+    """Return a correction of a stated number in words: `chips 17,408 instead of 16,384 (1,024 more)`."""
     unit, key = _unit(repair.key), repair.key
     more = repair.after - repair.before
     by = "more" if more > 0 else "fewer" if unit in _PLAIN else "less"
@@ -52,7 +55,7 @@ def repair_words(repair: Correction) -> str:
 
 
 def off_words(line: CheckLine) -> str:
-    """By how much a line fails."""
+    """Return by how much a line fails, in percent or as a factor; empty where it does not fail."""
     if line.verdict is not CheckVerdict.fails or line.off is None or not line.stated:
         return ""
     ratio = (line.ours or math.nan) / line.stated
@@ -60,7 +63,7 @@ def off_words(line: CheckLine) -> str:
 
 
 def check_document(check: Check) -> dict[str, Any]:
-    """A checked blueprint as JSON."""
+    """Return a checked blueprint as JSON."""
     counts = {each.name: sum(line.verdict is each for line in check.lines) for each in CheckVerdict}
     return {
         "title": check.blueprint.title,
@@ -96,14 +99,14 @@ def _repair(repair: Correction) -> dict[str, Any]:
 
 
 def interval(line: CheckLine) -> str:
-    """Our interval, where there is one."""
+    """Return the computed interval of a line in words; empty where there is none."""
     if line.low is None or line.high is None:
         return ""
     return f"{amount(line.low, line.unit, line.name)} .. {amount(line.high, line.unit, line.name)}"
 
 
 def summary(check: Check) -> str:
-    """The verdicts on all lines, in a sentence."""
+    """Return a sentence that counts the lines by verdict."""
     words = {
         CheckVerdict.holds: ("holds", "hold"),
         CheckVerdict.fails: ("fails", "fail"),
@@ -147,12 +150,12 @@ def check_answer(found: Check) -> Answer:
 
 
 def _ways(line: CheckLine) -> list[str]:
-    """Return the smallest corrections of a line, three at most."""
+    """Return the smallest corrections of a failing line, at most three."""
     return [repair_words(way) for way in sorted(line.repairs, key=lambda way: way.change)[:3]]
 
 
 def _joint(check: Check) -> list[Part]:
-    """Return what would correct all failing lines together, where several fail."""
+    """Return the smallest joint correction of all failing lines, where at least two fail."""
     if len(check.failing) < 2:
         return []
     if check.joint is None:

@@ -1,4 +1,4 @@
-"""The answer of `hwopt compare`: chips side by side."""
+"""Answer of `hwopt compare`: chips side by side."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,19 +14,19 @@ from hwopt.solver.solution import Outcome
 from hwopt.units import pretty
 
 KINDS = {"datasheet": "list", "measured": "paid", "paper": "published", "derived": "derived"}
-"""How a price was come by -> its word in the table; all else is an estimate."""
+"""Type of a price's source -> its label in the table; any other type is an estimate."""
 
 METRICS = ("run_time_s", "peak_power_w", "capex_usd")
-"""Of a machine's report, as far as its kind has them."""
+"""Metrics shown for each chip, where its report has them."""
 
 
 def price_kind(row: ChipResult) -> str:
-    """Whether a chip's price is a list price or a guess."""
+    """Return the type of a chip's price: list, paid, published, derived or estimate; empty where there is no price."""
     return "" if row.price is None else KINDS.get(row.price.kind, "estimate")
 
 
 def binding(row: ChipResult) -> list[str]:
-    """Budgets that bind, the one that matters most first."""
+    """Return the names of the binding budgets, those with the largest elasticity first."""
     if row.solution is None or not row.feasible:
         return []
     worth = [each for each in row.solution.budgets if each.elasticity > PRICED]
@@ -34,7 +34,8 @@ def binding(row: ChipResult) -> list[str]:
 
 
 def to_win(row: ChipResult) -> str:
-    """What would have to change for a chip that is not the best."""
+    """Return the change in chip price or in software speed that would make a losing chip the cheapest; empty for the best chip.
+    """
     if row.solution is None or not row.share or row.price is None:
         return ""
     ways = []
@@ -48,7 +49,7 @@ def to_win(row: ChipResult) -> str:
 
 
 def comparison_document(rows: Sequence[ChipResult]) -> dict[str, Any]:
-    """An answer of `compare`: an entry a chip, the best first."""
+    """Return the answer of `compare` as JSON: one entry a chip, the best first."""
     asked = next((row.solution for row in rows if row.solution is not None), None)
     goal = None if asked is None else asked.problem.objective
     return {
@@ -84,7 +85,7 @@ def _entry(row: ChipResult) -> dict[str, Any]:
 
 
 def comparison_answer(rows: Sequence[ChipResult]) -> Answer:
-    """Return the answer of `hwopt compare`. **Arguments:** `rows`: an entry a chip, the best first."""
+    """Return the answer of `hwopt compare`. **Arguments:** `rows`: one result a chip, the best first."""
     document = comparison_document(rows)
     rows = [replace(row, chip=escape.line(row.chip)) for row in rows]
     answers = [row for row in rows if row.feasible]
@@ -128,7 +129,8 @@ def _cells(row: ChipResult, unit: str) -> list[str]:
 
 
 def _proved(answers: Sequence[ChipResult]) -> str:
-    """How many of the answers are proved; one that is not may be beaten by a chip above it."""
+    """Return which answers are not proved optimal. The true optimum of such a chip may be below that of a chip ranked higher.
+    """
     open_ = [row.chip for row in answers if row.solution is not None and row.solution.outcome is not Outcome.proved]
     return f"not proved: {', '.join(open_)}" if open_ else "each proved"
 

@@ -1,4 +1,4 @@
-"""The answer of `hwopt deploy`: build, colocate or rent."""
+"""Answer of `hwopt deploy`: build, colocate or rent."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -23,14 +23,14 @@ _KW_MONTH = MULTIPLIERS["USD/(kW.month)"][0]
 
 
 def months(seconds: float) -> str:
-    """A lead time as people say it."""
+    """Return a lead time in months, days or shorter units."""
     if seconds < 2 * 86400.0:
         return pretty(seconds, "s", 2)
     return f"{seconds / _MONTH_S:.3g} months" if seconds >= 1.5 * _MONTH_S else f"{seconds / 86400.0:.2g} days"
 
 
 def verdict(answer: DeployAnswer) -> str:
-    """What to do, in a sentence."""
+    """Return the recommendation in a sentence."""
     best, rent = answer.best, answer.option(RENT)
     years, asked = answer.horizon_s / YEAR_S, f"{100 * answer.occupancy:.3g} % of the time at work"
     if best.name == RENT:
@@ -50,7 +50,7 @@ def verdict(answer: DeployAnswer) -> str:
 
 
 def occupancy_words(each: DeployOption) -> str:
-    """From which occupancy an option pays."""
+    """Return the break-even occupancy of an option in words; "never" above 100 %."""
     if math.isnan(each.break_even):
         return "-"
     return f"{100 * each.break_even:.0f} %" if each.break_even <= 1.0 else "never"
@@ -78,7 +78,7 @@ HEADS = ("", "ready after", "between", "capital", "chip-hour", "pays from", "pai
 
 
 def energised(answer: DeployAnswer) -> str:
-    """What a new hall waits for."""
+    """Return a sentence on when a new hall has power: the lead times of its parts, and those of commissioning and servers."""
     market = answer.market
     waits = {
         "grid connection": market.grid_s, "transformers": market.transformer_s, "switchgear": market.switchgear_s,
@@ -93,7 +93,7 @@ def energised(answer: DeployAnswer) -> str:
 
 
 def power_bill(answer: DeployAnswer) -> str:
-    """What power costs."""
+    """Return a sentence on the cost of power: energy price, demand charge, and the yearly cost of the peak draw."""
     market, own = answer.market, answer.cluster
     energy = answer.energy_usd_per_j * 3.6e6
     mean = float(own.facility.electricity_usd_per_j) * 3.6e6
@@ -108,7 +108,7 @@ def power_bill(answer: DeployAnswer) -> str:
 
 
 def spares(answer: DeployAnswer) -> list[str]:
-    """Return a sentence on each level of redundancy."""
+    """Return a sentence on each level of redundancy: price, outages, lost time and cost of a useful chip-hour."""
     return [
         f"{name}: a building at {each.price_over_one_spare:.2f} of the price of one with a spare, {each.outages_per_year:.2g} "
         f"outages a year, {100 * each.lost:.2g} % of the time lost: {each.usd_per_chip_h:.4g} $ a useful chip-hour"
@@ -118,7 +118,7 @@ def spares(answer: DeployAnswer) -> list[str]:
 
 
 def feed(answer: DeployAnswer) -> str:
-    """From the grid to the rack."""
+    """Return a sentence on the electrical feed from the grid to the rack: powers, currents and busbars."""
     of, market = answer.feed, answer.market
     efficiency = 100 * float(answer.cluster.facility.distribution_efficiency)
     bars = " and ".join(
@@ -135,7 +135,7 @@ def feed(answer: DeployAnswer) -> str:
 
 
 def turning(answer: DeployAnswer) -> str:
-    """What would change the answer."""
+    """Return a sentence on the inputs that change the cheapest option somewhere in their ranges."""
     if not answer.turns:
         return "No number of the market changes the answer anywhere in its range, nor does half or twice the rent."
     said = [f"{_name(each.number)} (low: {each.at_low}, high: {each.at_high})" for each in answer.turns]
@@ -150,7 +150,7 @@ def _name(name: str) -> str:
 
 
 def scope(answer: DeployAnswer) -> str:
-    """What is in it and what is not."""
+    """Return a sentence on the scope: what the costs include and what they leave out."""
     rent = answer.rent_usd_per_chip_h
     whose = (
         "as stated"
@@ -165,7 +165,8 @@ def scope(answer: DeployAnswer) -> str:
 
 
 def deploy_answer(found: DeployAnswer, title: str, asked: Mapping[str, str], sources: Sequence[str]) -> Answer:
-    """Return the answer of `hwopt deploy`. **Arguments:** the question's `title` and keys; `sources` of its numbers."""
+    """Return the answer of `hwopt deploy`. **Arguments:** `title` of the question; `asked`: its JSON keys; `sources` of its
+    numbers."""
     said = verdict(found)
     return Answer(
         "deploy", found, title, f"{said}.",

@@ -1,4 +1,4 @@
-"""Whether prompts and answers should have chips of their own: every way to share them, ranked, as a table and as JSON."""
+"""Answer to whether prefill and decode should be disaggregated: every split of the chips, ranked, as a table and as JSON."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from hwopt.planning.plan_table import PlanSearch, PrefillDecodeSplit
 from hwopt.units import pretty
 
 MOST_SHOWN = 16
-"""Ways that a screen lists; all are in the JSON."""
+"""Maximum number of splits that a screen lists; the JSON has all."""
 
 _MEASURES = (
     "cost_per_token_usd", "tokens_per_s_per_chip", "time_to_first_token_s", "time_per_output_token_s", "prefill_chips",
@@ -22,11 +22,11 @@ _MEASURES = (
 
 
 Chips = Mapping[str, Sequence[str]]
-"""Names of the chips of a way, one, or that of prompts and that of answers; none where all are on one chip."""
+"""Chip names of each split: one, or those of prefill and decode. Empty where all machines have the same chip."""
 
 
 def _name(each: PrefillDecodeSplit, chips: Chips) -> str:
-    """Chips of each group, or of the one."""
+    """Return the chip counts and chip names of a split: of the prefill and the decode group, or of the colocated group."""
     plan, named = each.best.plan, [f" {name}" for name in chips.get(each.way, ())] or [""]
     if not plan.disaggregated:
         return f"{float(plan.chips):,.0f}{named[0]} together"
@@ -38,7 +38,7 @@ def _excess(each: PrefillDecodeSplit, best: PrefillDecodeSplit) -> float:
 
 
 def answer(search: PlanSearch, splits: Sequence[PrefillDecodeSplit], chips: Chips | None = None) -> str:
-    """Whether to split, in a sentence. **Arguments:** `chips` as of `splits_lines`."""
+    """Return whether to disaggregate, in a sentence. **Arguments:** `chips`: see `splits_lines`."""
     best, goal = splits[0], search.objective
     if not best.feasible:
         return f"Neither will do: no plan {'satisfies the limits' if best.fits else 'fits'}, together or apart."
@@ -61,7 +61,10 @@ def answer(search: PlanSearch, splits: Sequence[PrefillDecodeSplit], chips: Chip
 def splits_document(
     search: PlanSearch, splits: Sequence[PrefillDecodeSplit], chips: Chips | None = None, **more: Any
 ) -> dict[str, Any]:
-    """The better way as an answer of `plan`, and every way, the best first. **Arguments:** `more` of `plan_search_document`."""
+    """Return the answer as JSON: the best split as an answer of `plan`, then every split, the best first.
+
+    **Arguments:** `more`: further arguments of `plan_search_document`.
+    """
     return plan_search_document(search, **more) | {
         "answer": answer(search, splits, chips),
         "splits": [_row(each, splits[0], chips or {}, search.limits) for each in splits],
@@ -88,9 +91,12 @@ def _row(each: PrefillDecodeSplit, best: PrefillDecodeSplit, chips: Chips, limit
 def splits_lines(
     search: PlanSearch, splits: Sequence[PrefillDecodeSplit], around: Interval | None = None, chips: Chips | None = None
 ) -> list[str]:
-    """A heading, the answer, and a line for each way, the best first.
+    """Return a heading, the answer, and a line for each split, the best first.
 
-    **Arguments:** the interval `around` the plan together; names of the `chips` of each way, where there are several kinds.
+    **Arguments:**
+
+    - `around`: prediction interval of the colocated plan;
+    - `chips`: chip names of each split, where there are several types of chip.
     """
     chips = chips or {}
     lines = [*heading("Should prefill and decode be apart?"), wrapped(answer(search, splits, chips))]
@@ -102,7 +108,7 @@ def splits_lines(
         )
     lines.append("")
     several = len({each.way for each in splits if each.best.plan.disaggregated}) > 1
-    first = {each.way: each for each in reversed(splits)}  # of each way its best, which comes last here
+    first = {each.way: each for each in reversed(splits)}  # the best of each split: `splits` is sorted best first, so the last assignment wins
     rows = [each for each in splits if not several or each is first[each.way]]
     width = max(17, *(len(_name(each, chips)) for each in rows[:MOST_SHOWN]))
     shown = _latencies(search.limits)
@@ -119,7 +125,7 @@ def splits_lines(
 
 
 def _latencies(limits: Collection[str]) -> tuple[str, str]:
-    """Metrics shown of first and next tokens: the highest percentile that is limited, else the mean."""
+    """Return the names of the TTFT and the TPOT metric to show: the highest percentile that is limited, else the mean."""
     found = []
     for name in ("time_to_first_token", "time_per_output_token"):
         asked = (f"{name}_{level}_s" for level in ("p99", "p95"))

@@ -1,4 +1,4 @@
-"""Answers as plain dictionaries, ready for JSON: the contract of the `--json` flag."""
+"""Answers as plain dictionaries, ready for JSON: the schema of the `--json` flag."""
 
 from collections.abc import Sequence
 from functools import singledispatch
@@ -26,9 +26,9 @@ from hwopt.types import PRECISIONS
 
 @singledispatch
 def report_document(report: Any, around: Interval | None = None, constants: str = "") -> dict[str, Any]:
-    """A concrete report, its interval and the mode of its constants: every metric, null where there is none.
+    """Return a report as JSON: every metric, its interval and the mode of its constants; null for a missing metric.
 
-    A plan that does not fit gets its violations and memory, and null for what it would have done.
+    A plan that does not fit in memory keeps its violations and memory use; its other metrics are null.
     """
     fits, breakdown = bool(report.feasible), report.breakdown._asdict()
     return {
@@ -62,13 +62,13 @@ def _(report: TrainServeReport, around: Interval | None = None, constants: str =
 
 
 def _stages(report: Any, fits: bool) -> dict[str, Any]:
-    """The stages of a run whose batch grows; no key without."""
+    """Return the stages of a run whose batch size grows, under the key `stages`; empty without stages."""
     rows = stage_rows(report) if isinstance(report, TrainingReport) and fits else []
     return {"stages": rows} if rows else {}
 
 
 def _groups(report: Any, fits: bool) -> dict[str, Any]:
-    """What each of two kinds of chips is and costs; no key for one kind."""
+    """Return the metrics of each group of chips, under the key `groups`, where two chip types are used; else empty."""
     groups = getattr(report, "groups", None)
     return {} if groups is None else {"groups": {name: _metrics(each, fits) for name, each in groups.items()}}
 
@@ -81,7 +81,7 @@ def _metrics(report: Any, fits: bool) -> dict[str, float | None]:
 
 
 def _interval(report: Report, around: Interval | None) -> dict[str, Any]:
-    """`low` and `high` of the metrics that have an interval; null without one."""
+    """Return `low` and `high`: the interval ends of the metrics that have an interval; null without an interval."""
     if around is None:
         return {"low": None, "high": None}
     paced = [name for name, each in outputs(type(report)).items() if each.paced and bool(report.feasible)]
@@ -93,7 +93,7 @@ def _interval(report: Report, around: Interval | None) -> dict[str, Any]:
 
 
 def chip_document(solution: Solution) -> dict[str, Any] | None:
-    """The chip of an answer that drew one: what it is, and what it costs to make; None for chips as they are sold."""
+    """Return the custom chip of an answer as JSON: its specifications and its manufacturing cost; None for stock chips."""
     if solution.chip is None:
         return None
     chip, (bill, areas) = solution.built.cluster.chip, solution.chip
@@ -113,11 +113,11 @@ def chip_document(solution: Solution) -> dict[str, Any] | None:
 
 
 _OF_VARIABLES = ("unit", "lower", "upper", "at_bound")
-"""What is said of a variable besides its value."""
+"""Fields of a design variable that are reported in addition to its value."""
 
 
 def certificate_document(proof: Certificate) -> dict[str, Any]:
-    """What is proved of an answer."""
+    """Return the optimality certificate of an answer as JSON."""
     return {
         "kkt_residual": number(proof.kkt_residual),
         "max_violation": number(proof.max_violation),
@@ -135,7 +135,15 @@ def solution_document(
     alternatives: Sequence[AnswerAlternative] = (),
     regret: Regret | None = None,
 ) -> dict[str, Any]:
-    """An answer of `optimize`, with what buying in whole units costs and the `alternatives` to it where these are known."""
+    """Return the answer of `optimize` as JSON.
+
+    **Arguments:**
+
+    - `around`: interval of the step time; `constants`: mode of the constants in use;
+    - `price`: integrality gap, the cost of buying whole units, where it was computed;
+    - `alternatives`: other answers to compare with, where they were computed;
+    - `regret`: regret over uncertain inputs, where it was computed.
+    """
     problem, proof = solution.problem, solution.certificate
     goal = problem.objective
     return {

@@ -1,4 +1,4 @@
-"""The answer of `hwopt fabrics`: machines side by side with even and uneven links."""
+"""Answer of `hwopt fabrics`: machines compared with ideal links and with link jitter."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,19 +15,19 @@ METRICS = (
     "step_time_s", "run_time_s", "run_cost_usd", "mfu", "goodput", "mean_time_between_failures_s", "hot_spares", "capex_usd",
     "power_w",
 )  # fmt: skip
-"""Numbers of a machine at a level."""
+"""Metrics of a machine that the JSON has for each level of jitter."""
 
 Around = Mapping[str, Interval | None]
-"""Intervals of predictions by the name of a machine."""
+"""Prediction intervals by machine name."""
 
 
 def level_words(level: JitterLevel) -> str:
-    """A level with its numbers."""
+    """Return a level of jitter with its numbers: spread and tail."""
     return f"{level.name}: spread {level.spread:.3g}, tails {pretty(level.tail_s, 's', 3)}"
 
 
 def headline(answer: Fabrics) -> str:
-    """Which machine is the cheapest, what even links would save there and what they are worth, in words."""
+    """Return the cheapest machine with typical jitter, and the saving and value per chip of links without jitter, in words."""
     if not answer.trained:
         return "No machine trains this run."
     best, worst = answer.trained[0], answer.cheapest(-1)
@@ -43,13 +43,16 @@ def headline(answer: Fabrics) -> str:
 
 
 def rule(answer: Fabrics) -> str:
-    """What was held and what was searched."""
+    """Return which plans were compared: one stated plan for all machines, or the cheapest plan of each machine."""
     plan = "one stated plan for all" if answer.held else "the cheapest plan of each in production, every one examined"
     return f"{plan}, the same at every level of unevenness"
 
 
 def fabrics_document(answer: Fabrics, around: Around, constants: str) -> dict[str, Any]:
-    """An answer as JSON: levels, and an entry a machine. **Arguments:** intervals by machine; `constants` in use."""
+    """Return the answer as JSON: levels of jitter, and an entry for each machine.
+
+    **Arguments:** `around`: intervals by machine name; `constants`: mode of the constants in use.
+    """
     return {
         "feasible": bool(answer.trained),
         "headline": headline(answer),
@@ -99,11 +102,11 @@ HEADS = (
     "least even",
     "worth a chip",
 )
-"""Columns; the last four are costs of the run at each level, and what the last is worth."""
+"""Column headings. Three of the last four are costs of the run at each level; the last is the value of links without jitter."""
 
 
 def cells(each: FabricCase, around: Interval | None) -> list[str]:
-    """A machine as text, in the order of `HEADS`."""
+    """Return a machine as table cells, in the order of `HEADS`."""
     assert each.cluster is not None
     usual = each.reports[1]
     step, costs = float(usual.step_time_s), each.costs_usd
@@ -121,7 +124,13 @@ def cells(each: FabricCase, around: Interval | None) -> list[str]:
 def fabrics_answer(
     found: Fabrics, title: str, around: Around, constants: str, asked: Mapping[str, Any], sources: Sequence[str]
 ) -> Answer:
-    """Return the answer of `hwopt fabrics`. **Arguments:** intervals by machine; `constants` in use; `asked`: the question."""
+    """Return the answer of `hwopt fabrics`.
+
+    **Arguments:**
+
+    - `title` of the question; `asked`: its JSON keys; `sources` of its numbers;
+    - `around`: intervals by machine name; `constants`: mode of the constants in use.
+    """
     trained, none = found.trained, [(each.name, each.reason) for each in found.cases if not each.feasible]
     price = "the last column: what evenness may add to a chip's share of the capital before the least even links are as cheap"
     scope = f"{rule(found)}; {price}; {MODEL_ONLY}; constants: {constants}"

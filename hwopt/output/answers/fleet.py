@@ -1,4 +1,4 @@
-"""The answer of `hwopt fleet`: shares of the batch or of the layers, the run, and what each group adds."""
+"""Answer of `hwopt fleet`: shares of the batch or of the layers, the run, and the marginal value of each group."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -31,11 +31,11 @@ _J_PER_KWH, _S_PER_DAY = 3.6e6, 86400.0
 _OF_GROUP = (
     "step_time_s", "mfu", "memory_per_chip_bytes", "memory_capacity_bytes", "power_w", "peak_power_w", "capex_usd", "clock_ratio",
 )  # fmt: skip
-"""What a group says of itself, alone with its share."""
+"""Metrics reported for each group of chips, computed for the group alone with its share of the work."""
 
 
 def fleet_document(study: FleetStudy, around: Interval | None, constants: str) -> dict[str, Any]:
-    """A fleet as JSON. **Arguments:** the interval `around` its step, and the `constants` in use."""
+    """Return a fleet as JSON. **Arguments:** `around`: interval of the step time; `constants`: mode of the constants in use."""
     whole, report = study.whole, study.whole.report
     low, high = (None, None) if around is None else around.times(float(report.step_time_s))
     return {
@@ -57,7 +57,7 @@ def fleet_document(study: FleetStudy, around: Interval | None, constants: str) -
 
 
 def _other(study: FleetStudy) -> dict[str, Any] | None:
-    """The slower layout, where both were looked at."""
+    """Return the slower layout as JSON; None where only one layout was evaluated."""
     if study.other is None:
         return None
     fits, seconds = study.other.feasible, number(study.other.report.step_time_s)
@@ -65,7 +65,7 @@ def _other(study: FleetStudy) -> dict[str, Any] | None:
 
 
 def other_words(study: FleetStudy) -> str | None:
-    """What the other layout would take, in words; None where it was not asked for."""
+    """Return the step time of the other layout, or the reason why it failed, in words; None where it was not requested."""
     names = {PIPELINE: "layers shared by stages of one pipeline", DATA: "the batch shared out"}
     if study.other is None:
         other = names[DATA if study.whole.layout == PIPELINE else PIPELINE]
@@ -123,7 +123,8 @@ def fleet_answer(
     asked: Mapping[str, Any],
     sources: Sequence[str],
 ) -> Answer:
-    """Return the answer of `hwopt fleet`. **Arguments:** the interval `around` its step; `constants` in use."""
+    """Return the answer of `hwopt fleet`. **Arguments:** `around`: interval of the step time; `constants`: mode of the
+    constants in use."""
     whole, report = study.whole, study.whole.report
     table = Table("groups", heads(whole), group_cells(whole), least=(24, 14, 9, 7, 7, 7), under=_plans(whole))
     groups = Section(shares_title(whole), [table])
@@ -184,7 +185,7 @@ def _facts(study: FleetStudy, around: Interval | None, constants: str) -> list[t
 
 
 def violation_words(whole: FleetAnswer) -> list[str]:
-    """Violated constraints with their amounts, those of a group by its name."""
+    """Return the violated constraints with their amounts; a constraint of one group is preceded by the group's name."""
     words = []
     for name, over in whole.report.violations().items():
         place, _, plain = name.rpartition(".")
@@ -194,17 +195,18 @@ def violation_words(whole: FleetAnswer) -> list[str]:
 
 
 def heads(whole: FleetAnswer) -> tuple[str, ...]:
-    """Heads of `group_cells`."""
+    """Return the column headings of `group_cells`."""
     return "chips", "layers" if whole.layout == PIPELINE else "sequences", "own step", "waits", "MFU", "memory"
 
 
 def shares_title(whole: FleetAnswer) -> str:
-    """What the groups share."""
+    """Return the title of the table of groups: the groups share either the layers or the batch."""
     return "Stages of the pipeline, first to last" if whole.layout == PIPELINE else "Shares of the batch"
 
 
 def group_cells(whole: FleetAnswer) -> list[list[str]]:
-    """A group as text: chips, sequences or layers, its own step, what it waits, MFU, memory."""
+    """Return the table rows of all groups: chips, sequences or layers, own step time, share of time waiting, MFU, memory use.
+    """
     total = sum(whole.shares)
     cells = []
     for group, _, share, own, waits in group_rows(whole):
@@ -222,7 +224,7 @@ def _plans(whole: FleetAnswer) -> list[str]:
 
 
 def worth_words(whole: FleetAnswer, place: int, each: GroupValue) -> list[str]:
-    """What a group adds, in sentences: the run with and without it, then owned, then rented."""
+    """Return the marginal value of a group in sentences: the run with and without it, then if owned, then if rented."""
     group = whole.groups[place]
     if each.without is None:
         return [f"{group.name}: the others do not train alone, no plan of theirs fits the whole batch."]

@@ -1,4 +1,4 @@
-"""A frontier of certified optima, as one screen and as JSON."""
+"""Frontier of certified optima, as one screen and as JSON."""
 
 from typing import Any
 
@@ -9,18 +9,18 @@ from hwopt.output.text.parts import number
 from hwopt.units import pretty
 
 DESIGN = ("chips", "tp", "pp")
-"""What is said of a design."""
+"""Design variables that a screen shows for each point."""
 
 _MOST_LINES = 40
-_NOTHING = 1e-6  # elasticity of a budget that does not bind
+_NOTHING = 1e-6  # Normalized shadow price (elasticity) below which a budget counts as not binding
 
 Point = dict[str, Any]
 
 
 def frontier_document(dataset: Any, out: str | None = None, figures: tuple[str, ...] = ()) -> dict[str, Any]:
-    """An answer of `frontier`: one entry a point, levels ascending.
+    """Return the answer of `frontier` as JSON: one entry a point, budget levels ascending.
 
-    **Arguments:** `dataset` of `hwopt.frontier`; `out`: folder of its store; `figures`: files drawn from it.
+    **Arguments:** `dataset`: the result of `hwopt.frontier`; `out`: folder of its store; `figures`: files drawn from it.
     """
     budgets, objective = list(dataset.sizes), str(dataset.attrs["objective"])
     names = [str(name) for name in dataset.data_vars if name not in ("feasible", "certified", "choice", objective)]
@@ -49,7 +49,7 @@ def frontier_document(dataset: Any, out: str | None = None, figures: tuple[str, 
 
 
 def frontier_screen(dataset: Any, out: str | None = None, figures: tuple[str, ...] = ()) -> str:
-    """One screen for a frontier; arguments as in `frontier_document`."""
+    """Return a frontier as one screen; arguments as in `frontier_document`."""
     document = frontier_document(dataset, out, figures)
     objective, units, points = document["objective"], document["budgets"], document["points"]
     lines = [wrapped(document["question"], ""), *heading(f"Least {objective['name']} under each budget, proved")]
@@ -74,18 +74,18 @@ def frontier_screen(dataset: Any, out: str | None = None, figures: tuple[str, ..
 
 
 def gap_of(point: Point) -> float | None:
-    """The proved gap of a point; None where it is not certified."""
+    """Return the certified optimality gap of a point; None where it is not certified."""
     return point["gap"] if point["certified"] else None
 
 
 def design_words(point: Point) -> str:
-    """The design of a point."""
+    """Return the design of a point in words."""
     words = [f"{name} {point[name]:,.0f}" for name in DESIGN if point.get(name) is not None]
     return ", ".join([*words, *filter(None, [point.get("choice")])])
 
 
 def worths(document: dict[str, Any], point: Point) -> list[str]:
-    """What one more unit of each budget saves at a point."""
+    """Return the saving from one more unit of each budget at a point, in words."""
     return [_worth(name, point, document["objective"]["unit"], unit) for name, unit in document["budgets"].items()]
 
 

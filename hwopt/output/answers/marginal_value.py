@@ -1,4 +1,4 @@
-"""The answer of `hwopt invest`: the marginal value of every number."""
+"""Answer of `hwopt invest`: the marginal value of every input."""
 
 import math
 from collections.abc import Sequence
@@ -20,11 +20,14 @@ from hwopt.solver.solution import BudgetUse, Outcome
 from hwopt.units import pretty
 
 SHOWN = 5e-5
-"""Share of the objective below which a tenth of a number is not listed."""
+"""Saving from a 10 % improvement, as a share of the objective, below which an input is not listed."""
 
 
 def invest_document(answer: MarginalValues, around: Interval | None) -> dict[str, Any]:
-    """An answer of `invest`. Shares are of the objective; `between` holds with everything replanned."""
+    """Return the answer of `invest` as JSON.
+
+    Shares are fractions of the objective. `between` bounds the value of an input after re-optimization of machine and plan.
+    """
     start = answer.start
     goal = start.problem.objective
     return {
@@ -81,17 +84,17 @@ def _replanned(found: ReoptimizedValue) -> dict[str, Any]:
 
 
 def _moved(each: MarginalValue, factor: float) -> float:
-    """Relative change of the objective, by the power law of the elasticity."""
+    """Return the relative change of the objective when an input is multiplied by `factor`: factor^elasticity - 1."""
     return math.expm1(each.elasticity * math.log(factor))
 
 
 def percent(share: float) -> str:
-    """A share as people say it."""
+    """Return a share in percent; "no design" where it is infinite."""
     return "no design" if math.isinf(share) else f"{100 * share:.2g} %"
 
 
 def between(ends: tuple[float, float]) -> str:
-    """An interval of shares; one number where its ends print alike."""
+    """Return an interval of shares in words; one number where both ends print alike."""
     low, high = ("0" if each <= 0.0 else percent(each).removesuffix(" %") for each in ends)
     if high == "no design":
         return "no design is left" if low == high else f"{low} % or more"
@@ -99,7 +102,7 @@ def between(ends: tuple[float, float]) -> str:
 
 
 def row_cells(each: MarginalValue, objective: float, unit: str, work: Work = TOKENS) -> list[str]:
-    """A number in a table: name, now, one more, what that changes, what a tenth better saves."""
+    """Return the table row of an input: name, value, one more unit, absolute and relative change, saving from 10 % better."""
     of = each.worth.parameter.input
     factor, more = one_more(of)
     change = _moved(each, factor)
@@ -110,7 +113,7 @@ def row_cells(each: MarginalValue, objective: float, unit: str, work: Work = TOK
 
 
 def arcs(each: MarginalValue, objective: float, unit: str, work: Work = TOKENS) -> str:
-    """A replanned number in a sentence."""
+    """Return the value of an input after re-optimization, in a sentence."""
     found, parameter = each.replanned, each.worth.parameter
     assert found is not None
     of = parameter.input
@@ -135,7 +138,7 @@ def arcs(each: MarginalValue, objective: float, unit: str, work: Work = TOKENS) 
 
 
 def budget_sentence(each: BudgetUse, work: Work = TOKENS) -> str:
-    """What a budget is worth a tenth tighter and looser."""
+    """Return the cost of a budget 10 % tighter and the saving from one 10 % looser, in a sentence."""
     name, limit = budget_words(each.name), pretty(each.limit, each.unit)
     sides = each.one_sided_prices
     if sides is None:
@@ -156,7 +159,7 @@ def budget_sentence(each: BudgetUse, work: Work = TOKENS) -> str:
 
 
 def certainty(answer: MarginalValues, around: Interval | None) -> str:
-    """How sure all of it is."""
+    """Return a sentence on accuracy: prediction interval, what the values assume, and the mode of the constants."""
     start = answer.start
     goal, mode = start.problem.objective, start.problem.provenance.mode
     off = ""
@@ -173,7 +176,10 @@ def certainty(answer: MarginalValues, around: Interval | None) -> str:
 
 
 def invest_answer(found: MarginalValues, around: Interval | None, top: int) -> Answer:
-    """Return the answer of `hwopt invest`. **Arguments:** the interval `around` its step; `top`: rows of each part on a screen."""
+    """Return the answer of `hwopt invest`.
+
+    **Arguments:** `around`: interval of the step time; `top`: number of rows of each part on a screen.
+    """
     start = found.start
     problem, goal = start.problem, start.problem.objective
     common = ("invest", invest_document(found, around), problem.question)
@@ -202,7 +208,7 @@ def invest_answer(found: MarginalValues, around: Interval | None, top: int) -> A
 
 
 def parts(answer: MarginalValues) -> dict[str, list[MarginalValue]]:
-    """Numbers worth a line, by part, the most valuable first."""
+    """Return the inputs worth listing, grouped by part of the machine, the most valuable first."""
     found: dict[str, list[MarginalValue]] = {}
     for each in answer.numbers:
         if each.worth.share >= SHOWN:
@@ -212,7 +218,8 @@ def parts(answer: MarginalValues) -> dict[str, list[MarginalValue]]:
 
 @dataclass(frozen=True)
 class _Values(Part):
-    """Values of one more unit of each number, by part of the machine: a page lists all of them, a screen the first of each."""
+    """Table of the value of one more unit of each input, by part of the machine. A page lists all inputs, a screen the first
+    `top`."""
 
     answer: MarginalValues
     top: int
@@ -223,7 +230,7 @@ class _Values(Part):
         return [row_cells(each, start.objective, start.problem.objective.unit, work) for each in rows]
 
     def lines(self) -> list[str]:
-        """Return the lines of a screen."""
+        """Return the lines of text."""
         lines = []
         for part, rows in parts(self.answer).items():
             lines.append(f"  {part}")
@@ -235,6 +242,6 @@ class _Values(Part):
         return [*lines, note] if lines else []
 
     def html(self) -> Child:
-        """Return a table of each part of the machine."""
+        """Return one HTML table for each part of the machine."""
         heads = ("now", "one more", "changes", "of it", "10 % better saves")
         return [components.table(part, (part, *heads), self._rows(rows)) for part, rows in parts(self.answer).items()]
