@@ -68,8 +68,10 @@ class Table(Part):
 
 @dataclass(frozen=True)
 class Sentences(Part):
-    """Sentences, each a paragraph. **Arguments:** `first` and `later`: prefixes on a screen of a paragraph's first line and of
-    its continuation lines."""
+    """Sentences, each a paragraph.
+
+    **Arguments:** `first` and `later`: prefixes on a screen of a paragraph's first line and of its continuation lines.
+    """
 
     texts: Sequence[str]
     first: str = "  "

@@ -21,7 +21,7 @@ METRICS = ("run_time_s", "peak_power_w", "capex_usd")
 
 
 def price_kind(row: ChipResult) -> str:
-    """Return the type of a chip's price: list, paid, published, derived or estimate; empty where there is no price."""
+    """Return the type of a chip's price (list, paid, published, derived or estimate); empty without a price."""
     return "" if row.price is None else KINDS.get(row.price.kind, "estimate")
 
 
@@ -34,8 +34,7 @@ def binding(row: ChipResult) -> list[str]:
 
 
 def to_win(row: ChipResult) -> str:
-    """Return the change in chip price or in software speed that would make a losing chip the cheapest; empty for the best chip.
-    """
+    """Return the change in chip price or in software speed that makes a losing chip the cheapest; empty for the best."""
     if row.solution is None or not row.share or row.price is None:
         return ""
     ways = []
@@ -129,7 +128,9 @@ def _cells(row: ChipResult, unit: str) -> list[str]:
 
 
 def _proved(answers: Sequence[ChipResult]) -> str:
-    """Return which answers are not proved optimal. The true optimum of such a chip may be below that of a chip ranked higher.
+    """Return which answers are not proved optimal.
+
+    The true optimum of such a chip may be below that of a chip ranked higher.
     """
     open_ = [row.chip for row in answers if row.solution is not None and row.solution.outcome is not Outcome.proved]
     return f"not proved: {', '.join(open_)}" if open_ else "each proved"

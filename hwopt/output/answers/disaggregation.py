@@ -108,7 +108,7 @@ def splits_lines(
         )
     lines.append("")
     several = len({each.way for each in splits if each.best.plan.disaggregated}) > 1
-    first = {each.way: each for each in reversed(splits)}  # the best of each split: `splits` is sorted best first, so the last assignment wins
+    first = {each.way: each for each in reversed(splits)}  # the best of each split comes last here and is kept
     rows = [each for each in splits if not several or each is first[each.way]]
     width = max(17, *(len(_name(each, chips)) for each in rows[:MOST_SHOWN]))
     shown = _latencies(search.limits)

@@ -28,7 +28,7 @@ from hwopt.types import PRECISIONS
 def report_document(report: Any, around: Interval | None = None, constants: str = "") -> dict[str, Any]:
     """Return a report as JSON: every metric, its interval and the mode of its constants; null for a missing metric.
 
-    A plan that does not fit in memory keeps its violations and memory use; its other metrics are null.
+    An infeasible plan has its violations and memory use; its performance metrics are null.
     """
     fits, breakdown = bool(report.feasible), report.breakdown._asdict()
     return {

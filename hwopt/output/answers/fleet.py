@@ -123,8 +123,10 @@ def fleet_answer(
     asked: Mapping[str, Any],
     sources: Sequence[str],
 ) -> Answer:
-    """Return the answer of `hwopt fleet`. **Arguments:** `around`: interval of the step time; `constants`: mode of the
-    constants in use."""
+    """Return the answer of `hwopt fleet`.
+
+    **Arguments:** `around`: interval of the step time; `constants`: mode of the constants in use.
+    """
     whole, report = study.whole, study.whole.report
     table = Table("groups", heads(whole), group_cells(whole), least=(24, 14, 9, 7, 7, 7), under=_plans(whole))
     groups = Section(shares_title(whole), [table])
@@ -205,8 +207,7 @@ def shares_title(whole: FleetAnswer) -> str:
 
 
 def group_cells(whole: FleetAnswer) -> list[list[str]]:
-    """Return the table rows of all groups: chips, sequences or layers, own step time, share of time waiting, MFU, memory use.
-    """
+    """Return a table row for each group: chips, sequences or layers, own step time, share of time waiting, MFU, memory."""
     total = sum(whole.shares)
     cells = []
     for group, _, share, own, waits in group_rows(whole):

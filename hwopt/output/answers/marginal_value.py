@@ -218,8 +218,10 @@ def parts(answer: MarginalValues) -> dict[str, list[MarginalValue]]:
 
 @dataclass(frozen=True)
 class _Values(Part):
-    """Table of the value of one more unit of each input, by part of the machine. A page lists all inputs, a screen the first
-    `top`."""
+    """Table of the value of one more unit of each input, by part of the machine.
+
+    A page lists all inputs, a screen the first `top`.
+    """
 
     answer: MarginalValues
     top: int

@@ -1,4 +1,4 @@
-"""The best plan of a cluster as a screen and as JSON: the plan, the next best, and what was covered."""
+"""Best plan of a cluster as a screen and as JSON: the plan, the next best plans, and the plans that the search covered."""
 
 import math
 from functools import singledispatch
@@ -15,17 +15,19 @@ from hwopt.planning.plan_table import PlanCandidate, PlanSearch
 from hwopt.units import pretty
 
 _FULL_MEMORY = 0.95
-"""Share of HBM from which memory counts among what binds a plan."""
+"""Share of HBM in use above which memory is listed as a bottleneck."""
 
 _PARTS = 3
-"""Parts of a step that are named among what binds a plan."""
+"""Maximum number of step-time components listed as bottlenecks."""
 
 _SERVED = ("tokens_per_s_per_chip", "time_to_first_token_s", "time_per_output_token_s", "users", "cost_per_token_usd")
-"""What an alternative of a service says of itself, where it has it."""
+"""Metrics reported for each alternative plan of a service, where it has them."""
 
 
 def binding(candidate: PlanCandidate) -> list[tuple[str, float]]:
-    """What binds a plan: the largest parts of its step by share of it, and memory where it is nearly full."""
+    """Return the bottlenecks of a plan: the largest components of its step time with their shares, and memory where it is
+    nearly full.
+    """
     report = candidate.report
     parts = [(name, share) for name, _, share in breakdown_shares(report)[:_PARTS]]
     memory = float(report.memory_per_chip_bytes / report.memory_capacity_bytes)
@@ -35,10 +37,13 @@ def binding(candidate: PlanCandidate) -> list[tuple[str, float]]:
 def plan_search_document(
     search: PlanSearch, fitting_chips: int | None = None, around: Interval | None = None, constants: str = ""
 ) -> dict[str, Any]:
-    """An answer of `plan`: as `estimate`'s, with plan, certificate, alternatives and counts.
+    """Return the answer of `plan` as JSON: that of `estimate`, plus plan, optimality certificate, alternatives and counts.
 
-    **Arguments:** `fitting_chips` on which some plan fits, where none does on the cluster's; `around`: the interval of the
-    prediction; `constants` in use.
+    **Arguments:**
+
+    - `fitting_chips`: a chip count on which some plan fits, where none fits on this cluster;
+    - `around`: prediction interval;
+    - `constants`: mode of the constants in use.
     """
     best, goal = search.best, search.objective
     value = number(best.objective) if search.feasible else None
@@ -72,13 +77,15 @@ def _alternative(candidate: PlanCandidate, best: PlanCandidate) -> dict[str, Any
 
 @singledispatch
 def _further(report: Any) -> dict[str, Any]:
-    """What an alternative of a service says besides."""
+    """Return further metrics of an alternative plan of a service; empty for a training run."""
     return {}
 
 
 @singledispatch
 def _limits(report: Any, search: PlanSearch) -> dict[str, Any]:
-    """Limits of a search, which only a service has; those that its plan misses stand among the violations too."""
+    """Return the requested latency limits of a service, and add those that its plan misses to the violations; empty for
+    training.
+    """
     return {}
 
 
@@ -104,9 +111,9 @@ def plan_screen(
     around: Interval | None = None,
     constants: str = "",
 ) -> str:
-    """One screen for `plan`: the best plan as `estimate` shows it, the next best, and the proof.
+    """Return one screen for `plan`: the best plan as `estimate` shows it, the next best, and the proof of optimality.
 
-    **Arguments:** as of `plan_search_document`; `title`: workload and cluster in words.
+    **Arguments:** `title`: workload and cluster in words; the others as in `plan_search_document`.
     """
     best, goal = search.best, search.objective
     lines = [estimate_screen(best.report, best.plan, title, around, constants)]
@@ -138,7 +145,7 @@ def _row(candidate: PlanCandidate, search: PlanSearch) -> str:
 
 @singledispatch
 def _facts(report: Any, goal: str) -> str:
-    """What tells an alternative from others, besides the `goal`."""
+    """Return the metrics that distinguish an alternative plan, in addition to the objective `goal`."""
     raise TypeError(f"no plans of a {type(report).__name__}")
 
 
@@ -157,7 +164,7 @@ def _(report: ServingReport, goal: str) -> str:
 
 @singledispatch
 def _chosen(report: Any) -> str:
-    """What an alternative has of its best."""
+    """Return which plan settings are optimized separately for each alternative."""
     return "recomputation and sharding"
 
 
@@ -165,7 +172,7 @@ _chosen.register(ServingReport, lambda report: "batch")
 
 
 def _missed(search: PlanSearch) -> list[str]:
-    """Which limits the plan that comes closest misses, and by how much."""
+    """Return the latency limits that the closest plan misses, each with the excess."""
     words = {"time_to_first_token_s": "the first token", "time_per_output_token_s": "each next token"} | {
         f"{name}_p{level}_s": f"{what} of the slowest {100 - level} %"
         for name, what in (("time_to_first_token", "the first token"), ("time_per_output_token", "each next token"))
@@ -179,7 +186,7 @@ def _missed(search: PlanSearch) -> list[str]:
 
 
 def _remedies(search: PlanSearch, fitting_chips: int | None) -> list[str]:
-    """What would make a plan fit."""
+    """Return suggestions of changes that would make a plan fit."""
     if others := [name for name in search.best.report.violations() if name != "memory"]:
         return [f"No plan remedies {', '.join(others)}: they are the cluster's, not the plan's."]
     if search.best.plan.disaggregated:

@@ -1,4 +1,4 @@
-"""The answer to a portfolio as a screen of text, and for JSON: parts, a table of members, one machine's bill, the proof."""
+"""Answer to a portfolio as text and as JSON: shared components, a table of members, one machine's bill, the proof."""
 
 import math
 from collections.abc import Sequence
@@ -29,12 +29,12 @@ from hwopt.solver.portfolio.solution import MemberAnswer, PortfolioSolution
 from hwopt.units import pretty
 
 COST = "cost_usd"
-"""What all members cost, weighted."""
+"""Name of the portfolio's objective: the weighted total cost of all members."""
 
 
 @singledispatch
 def pace(report: Any) -> str:
-    """How fast a member's machine is, in words."""
+    """Return the speed of a member's machine in words: run time for training, tokens/s for a service."""
     raise TypeError(f"no words for the pace of a {type(report).__name__}")
 
 
@@ -49,7 +49,7 @@ def _(report: ServingReport) -> str:
 
 
 def portfolio_screen(solution: PortfolioSolution) -> str:
-    """One screen for `optimize` of a list."""
+    """Return one screen for `optimize` of a portfolio (a list of questions)."""
     portfolio, unit = solution.portfolio, solution.portfolio.unit
     lines = [portfolio.question, "", solution.headline, *filter(None, [solution.infeasibility])]
     if solution.members:
@@ -78,7 +78,7 @@ def portfolio_screen(solution: PortfolioSolution) -> str:
 
 
 def _cells(solution: PortfolioSolution) -> list[list[str]]:
-    """The table of members: the last column is what each costs at least on parts of its own."""
+    """Return the table of members. Its last column is the minimum cost of each member with components of its own."""
     unit = solution.portfolio.unit
     rows = [["member", "paid for", "chips", "pace", "cost", "on parts of its own"]]
     for each in solution.members:
@@ -93,7 +93,7 @@ def _cells(solution: PortfolioSolution) -> list[list[str]]:
 
 
 def _table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows as a table: the first column to the left."""
+    """Return a table as lines of text: the first column is left-aligned, the others right-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  "
@@ -106,7 +106,9 @@ def _table(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _proof_lines(solution: PortfolioSolution) -> list[str]:
-    """What is proved, what sharing parts costs, and what each member's own parts would cost all."""
+    """Return the certificate, an upper bound on the cost of sharing components, and the total cost with each member's own best
+    ones.
+    """
     proof, unit = solution.certificate, solution.portfolio.unit
     if not solution.members:
         return []
@@ -126,7 +128,7 @@ def _proof_lines(solution: PortfolioSolution) -> list[str]:
 
 
 def _on_its_parts(each: MemberAnswer, unit: str) -> str:
-    """What all members cost in the parts that are best for one of them."""
+    """Return the total cost of all members with the components that are best for one of them, in words."""
     least = each.on_its_parts_bound or 0.0
     if each.on_its_parts is not None and math.isfinite(each.on_its_parts):
         return f"all cost {pretty(each.on_its_parts, unit, 6)} (best found)"
@@ -134,7 +136,7 @@ def _on_its_parts(each: MemberAnswer, unit: str) -> str:
 
 
 def portfolio_document(solution: PortfolioSolution) -> dict[str, Any]:
-    """The answer to a portfolio for JSON."""
+    """Return the answer to a portfolio as JSON."""
     proof, portfolio = solution.certificate, solution.portfolio
     answers = [each.solution for each in solution.members]
     known = lambda value: None if value is None else number(value)

@@ -1,4 +1,4 @@
-"""The answer of `hwopt scale`: one run on more and more chips."""
+"""Answer of `hwopt scale`: one training run on more and more chips."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -29,19 +29,22 @@ METRICS = (
     "cost_per_token_usd",
     "loss",
 )
-"""Numbers of a size as its report has them; time and money of the run are to one loss."""
+"""Metrics of each cluster size, as in its report. Time and cost of the run are those to reach the same loss at every size."""
 
 _COLUMNS = 6
-"""Parts of chip time that have a column."""
+"""Maximum number of chip-time components that have a column."""
 
 Around = Mapping[int, Interval | None]
-"""Intervals of predictions by the number of chips."""
+"""Prediction intervals by number of chips."""
 
 
 def scaling_document(answer: Scaling, around: Around, constants: str = "") -> dict[str, Any]:
-    """An answer of `scale`: an entry a size, what each growth does, where it stops paying and why.
+    """Return the answer of `scale` as JSON.
 
-    **Arguments:** `around`: intervals; `constants` in use.
+    It has an entry for each cluster size, the effect of each growth in chips, and the size at which growth stops paying, with
+    the reason.
+
+    **Arguments:** `around`: prediction intervals by number of chips; `constants`: mode of the constants in use.
     """
     knee = answer.knee
     named = {"cheapest": answer.cheapest, "soonest": answer.soonest}
@@ -113,7 +116,12 @@ def scaling_answer(
 ) -> Answer:
     """Return the answer of `hwopt scale`.
 
-    **Arguments:** `title`: workload, chip and site; `around`: intervals; `constants` and `recovery` in use; `asked`: the question.
+    **Arguments:**
+
+    - `title`: workload, chip and site in words;
+    - `around`: prediction intervals by number of chips;
+    - `constants`: mode of the constants in use; `recovery`: the failure recovery in use;
+    - `asked`: JSON keys that repeat the question; `sources` of its numbers.
     """
     trained, knee = found.trained, found.knee
     why_not = [(f"{each.chips:>9,}", each.reason) for each in found.sizes if not each.feasible]
@@ -141,11 +149,11 @@ def scaling_answer(
 
 
 def table(answer: Scaling, around: Around | None = None) -> Table:
-    """Return a row for each size that trains.
+    """Return the table of sizes, with a row for each size that trains.
 
-    **Arguments:** `around` as of `scaling_answer`; without any there is no column for them.
+    **Arguments:** `around`: prediction intervals by number of chips; without any there is no column for them.
     """
-    around = around if around and any(around.values()) else {}  # nothing is known of models that nobody measured
+    around = around if around and any(around.values()) else {}  # models without measurements have no interval
     grown = {each.after.chips: each for each in answer.growths}
     unit, _ = unit_of_work(answer.trained[0].run)
     heads = {"chips": 9} | ({"batch": 9, "tokens": 6} if answer.weak else {}) | {"step": 8}
@@ -179,7 +187,7 @@ def _plans(answer: Scaling) -> list[tuple[str, str]]:
 
 
 def _chip_time(answer: Scaling) -> Table:
-    """Return which share of chip time goes where, the largest at any size first."""
+    """Return the shares of chip time by component for each size, the largest component at any size first."""
     shares = {each.chips: _shares(each) for each in answer.trained}
     most = lambda name: max(each.get(name, 0.0) for each in shares.values())
     names = sorted({name for each in shares.values() for name in each}, key=lambda name: -most(name))[:_COLUMNS]
@@ -198,7 +206,7 @@ def _shares(size: ScalingPoint) -> dict[str, float]:
 
 
 def _chart(answer: Scaling) -> Html:
-    """Return a chart of the cost over the time of the run, a point a size."""
+    """Return a chart of the cost of the run against its duration, a point for each size."""
     knee = answer.knee
     said = lambda each: f"{each.chips:,} chips\n{pretty(each.time_s, 's', 3)}\n{pretty(each.cost_usd, 'USD', 4)}"
     drawn = [
@@ -213,7 +221,8 @@ def _chart(answer: Scaling) -> Html:
 
 
 def _causes(answer: Scaling) -> Child:
-    """Return what grew from each size to the next, in points of the smaller one's cost."""
+    """Return a table of the causes of cost growth from each size to the next, in percentage points of the smaller size's cost.
+    """
     most = {name: max(dict(each.causes).get(name, 0.0) for each in answer.growths) for name in CAUSES}
     names = sorted((name for name in CAUSES if most[name] >= 5e-4), key=lambda name: -most[name])
     heads = ("to chips", "cost", *(CAUSES[name] for name in names))

@@ -35,10 +35,13 @@ from hwopt.units import pretty
 
 
 def estimate_screen(report: Report, plan: Any, title: str, around: Interval | None = None, constants: str = "") -> str:
-    """One screen for `estimate`.
+    """Return one screen for `estimate`.
 
-    **Arguments:** `title`: workload, cluster and, of a service, requests in words; `around`: the interval of the prediction;
-    the mode of its `constants`, none where nobody said.
+    **Arguments:**
+
+    - `title`: workload, cluster and, for a service, requests, in words;
+    - `around`: prediction interval;
+    - `constants`: mode of the constants in use; empty where unknown.
     """
     said = [words if what == "plan" else f"{what} {words}" for what, words in plan_lines(report, plan)]
     lines = [title, *(fact("" if place else "plan", words) for place, words in enumerate(said))]
@@ -73,7 +76,10 @@ def _loss_words(report: TrainingReport) -> str:
 
 @singledispatch
 def _run(report: Any) -> tuple[list[str], list[str]]:
-    """How fast a training run is, and what it comes to; a service says so among its conditions, and has no end."""
+    """Return the lines on speed and those on the whole run of a training run.
+
+    Both are empty for a service: its speed is among its conditions, and it has no end.
+    """
     return [], []
 
 
@@ -88,7 +94,7 @@ def _(report: TrainingReport) -> tuple[list[str], list[str]]:
 
 
 def chip_lines(solution: Solution) -> list[str]:
-    """The chip of an answer that drew one."""
+    """Return the lines on the custom chip of an answer; none for stock chips."""
     chip = chip_document(solution)
     if chip is None:
         return []
@@ -109,7 +115,7 @@ def chip_lines(solution: Solution) -> list[str]:
 
 @singledispatch
 def machines(report: Any) -> list[tuple[str, Report]]:
-    """The machine of an answer, without a title; two with theirs where a chip trains and serves."""
+    """Return the machine of an answer without a title, or two titled machines where one chip trains and serves."""
     return [("", report)]
 
 
@@ -119,7 +125,7 @@ def _(report: TrainServeReport) -> list[tuple[str, Report]]:
 
 
 def _machine_lines(report: Any) -> list[str]:
-    """Money, time, utilisation, memory, heat, power and failures of each machine of an answer."""
+    """Return the lines on cost, step time, utilization, memory, heat, power and failures of each machine of an answer."""
     lines = []
     for title, each in machines(report):
         lines += ["", title, "=" * len(title)] if title else []
@@ -129,19 +135,19 @@ def _machine_lines(report: Any) -> list[str]:
 
 
 def bound_of(value: DesignValue) -> str:
-    """At which of its bounds a variable is, and what that means."""
+    """Return the bound at which a design variable lies and the meaning of its range; empty for an interior value."""
     meaning = f"; the box: {value.box_meaning}" if value.box_meaning else ""
     return f"at its {value.at_bound} bound{meaning}" if value.at_bound else ""
 
 
 def residuals(proof: Certificate) -> str:
-    """How well an answer satisfies its constraints and the conditions of an optimum."""
+    """Return the largest constraint violation and the KKT residual of an answer, in words."""
     solved = "" if math.isnan(proof.kkt_residual) else f", KKT residual {proof.kkt_residual:.1e}"
     return f"largest violation {proof.max_violation:.1e}{solved}"
 
 
 def bound_words(solution: Solution) -> str:
-    """What is proved of the objective, in words."""
+    """Return the proved lower bound on the objective and the optimality gap, in words."""
     proof, unit = solution.certificate, solution.problem.objective.unit
     if proof.gap is None or proof.lower_bound is None:
         return "no bound"
@@ -156,7 +162,7 @@ def solution_screen(
     alternatives: Sequence[AnswerAlternative] = (),
     regret: Regret | None = None,
 ) -> str:
-    """One screen for `optimize`: objective, design, budgets, parts of cost and time, proof, sources."""
+    """Return one screen for `optimize`: objective, design, budgets, breakdowns of cost and time, proof, sources."""
     problem, report, proof = solution.problem, solution.report, solution.certificate
     lines = [problem.question, "", solution.headline, *filter(None, [solution.infeasibility])]
     lines += [f"{problem.objective.name} = {pretty(solution.objective, problem.objective.unit, 6)}"]

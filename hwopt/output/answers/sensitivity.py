@@ -18,10 +18,10 @@ from hwopt.output.text.plans import plan_document, plan_line
 from hwopt.units import fitting, pretty
 
 _SHOWN = 1e-4
-"""Elasticities below are left out of screens."""
+"""Absolute elasticity below which an entry is left out of screens."""
 
 _METRICS = 6
-"""Metrics side by side that fit a screen."""
+"""Maximum number of metric columns on a screen."""
 
 _WIDTH = 46
 
@@ -29,8 +29,10 @@ Rows: TypeAlias = Iterable[tuple[str, Iterable[float]]]
 
 
 def sensitivity_document(answer: Sensitivity) -> dict[str, Any]:
-    """An answer of `sensitivity`. Elasticities are per cent per per cent; `effect` is the optimum's relative change at the ends
-    of the range, null where no hardware satisfies the budgets there with these integers.
+    """Return the answer of `sensitivity` as JSON.
+
+    Elasticities are per cent per per cent. `effect` is the relative change of the optimum at the ends of an input's range.
+    It is null where no hardware satisfies the budgets there with these integers.
     """
     problem, optimum, metrics = answer.problem, answer.optimum, answer.elasticities.metrics
     goal, bounds = problem.objective, optimum.bounds if optimum else {}
@@ -86,24 +88,24 @@ def _scope(answer: Sensitivity) -> str:
 
 
 def _short(name: str) -> str:
-    """A name without what all names share, cut in the middle where it is long."""
+    """Return a name without the common prefix, cut in the middle where it is long."""
     name = name.removeprefix("cluster.")
     return name if len(name) <= _WIDTH else f"{name[: _WIDTH // 2 - 2]}...{name[-_WIDTH // 2 + 1 :]}"
 
 
 def _value(value: float, unit: str, digits: int = 4) -> str:
-    """A number as `pretty` prints it, large counts in powers of ten."""
+    """Return a number as `pretty` prints it, with large counts in powers of ten."""
     shown = pretty(value, unit, digits)
     return shown if len(shown) <= 15 else f"{value:.{digits}g} {unit}".strip()
 
 
 def effect_words(effect: float) -> str:
-    """The relative change of an optimum."""
+    """Return the relative change of an optimum in percent; "no design" where it is infinite."""
     return "no design" if effect == float("inf") else f"{100 * effect:+.2f} %"
 
 
 def _line(label: str, cells: Iterable[str]) -> str:
-    """A row of a table, its cells padded already."""
+    """Return a row of a table; its cells are already padded."""
     return f"  {label:<{_WIDTH}} {' '.join(cells)}"
 
 
@@ -111,7 +113,7 @@ def _budgets(answer: Sensitivity) -> list[str]:
     lines = heading("Budgets: % of the objective by % of the limit")
     unit = answer.problem.objective.unit
     for each in answer.budgets:
-        factor, shown = fitting(each.unit, [each.limit])  # what people say: days, MW, M$
+        factor, shown = fitting(each.unit, [each.limit])  # customary units: days, MW, M$
         one = {"days": "day", "years": "year"}.get(shown, shown)
         saves = f"one more {one} saves {pretty(each.shadow_price * factor, unit)}"
         price = saves if each.elasticity > _SHOWN else "not binding for this plan"
@@ -125,9 +127,9 @@ def _budgets(answer: Sensitivity) -> list[str]:
 
 
 def parameter_words(each: Parameter) -> tuple[str, str, str, str, str]:
-    """Name, value, elasticity, low and high end of an input's range.
+    """Return name, value, elasticity, low and high end of an input's range as text.
 
-    The elasticity to a temperature is in percents for one kelvin, because percents of an absolute one mean little.
+    The elasticity to a temperature is in percent per kelvin, because a percentage of an absolute temperature means little.
     """
     value, unit = each.input.value, each.input.unit
     low, high = (_value(end, unit, 3) for end in (each.range.low, each.range.high))
@@ -145,7 +147,7 @@ def _row(each: Parameter) -> str:
 
 
 def _assumptions(answer: Sensitivity, top: int) -> list[str]:
-    """Parameters with stated ranges by what those are worth, and the others by elasticity."""
+    """Return the tables of inputs: those with stated ranges by their effect over the range, the others by elasticity."""
     asked = [each for each in answer.parameters if each.input.is_asked]
     rest = [each for each in answer.parameters if not each.range.stated and not each.input.is_asked]
     head = _line("", [f"{'value':>16} {'% by %':>10}  {'range':>30} {'at low':>10} {'at high':>10}"])
@@ -166,20 +168,25 @@ def _assumptions(answer: Sensitivity, top: int) -> list[str]:
 
 
 def _per_percent(each: Input) -> tuple[str, float]:
-    """An input's name, and what turns elasticities to it into those that are shown: to a temperature, percents by K."""
+    """Return an input's name and the factor from its elasticity to the displayed value; for a temperature that is percent per
+    K.
+    """
     name = _short(each.name)
     return (f"{name}, by K", 100.0 / each.value) if each.is_temperature else (name, 1.0)
 
 
 def _table(title: str, columns: Sequence[str], now: Iterable[str], rows: Rows, width: int) -> list[str]:
-    """Elasticities of `columns`, their values `now` in the first row; a row is a label and numbers."""
+    """Return a table of elasticities.
+
+    **Arguments:** `columns`: its headings; `now`: current values, the first row; `rows`: labels with numbers.
+    """
     padded = lambda cells: (f"{each:>{width}}" for each in cells)
     lines = [*heading(title), _line("", padded(columns)), _line("now", padded(now))]
     return lines + [_line(label, padded(map(_elasticity, numbers))) for label, numbers in rows]
 
 
 def _design(answer: Sensitivity, top: int) -> list[str]:
-    """How the continuous design answers: to budgets that bind, and to what matters most."""
+    """Return the elasticities of the continuous design variables to binding budgets and to the most influential inputs."""
     if answer.optimum is None or not answer.optimum.design or not answer.optimum.convex:
         return []
     design = answer.optimum.design
@@ -198,19 +205,19 @@ def _design(answer: Sensitivity, top: int) -> list[str]:
 
 
 def _elasticity(elasticity: float) -> str:
-    """How far a variable of the design moves; a dot where it stays."""
+    """Return an elasticity of a design variable as a table cell; a dot where it is negligible."""
     if math.isnan(elasticity):
         return "not unique"
     return "." if abs(elasticity) < 5e-4 else f"{elasticity:+.3f}"
 
 
 def _column(name: str) -> str:
-    """A variable's name, short enough for a column."""
+    """Return a variable's name, shortened to fit a column."""
     return name.replace("bandwidth_bytes_per_s", "B/s").replace("capacity_bytes", "B").replace("_", " ")
 
 
 def _metrics(answer: Sensitivity, top: int) -> list[str]:
-    """A table of metrics by inputs, all else fixed."""
+    """Return the table of elasticities of metrics to inputs, with the design fixed."""
     fixed = answer.elasticities
     names = list(fixed.metrics)[:_METRICS]
     labels, scales = zip(*map(_per_percent, fixed.inputs), strict=True)
@@ -222,9 +229,9 @@ def _metrics(answer: Sensitivity, top: int) -> list[str]:
 
 
 def sensitivity_screen(answer: Sensitivity, top: int = 12) -> str:
-    """One screen for `sensitivity`: budgets, assumptions, how the design answers, metrics.
+    """Return one screen for `sensitivity`: budgets, assumptions, response of the design, metrics.
 
-    **Arguments:** `top`: how many rows of each.
+    **Arguments:** `top`: number of rows of each table.
     """
     goal, chips = answer.problem.objective, float(answer.built.cluster.chips)
     lines = [

@@ -1,4 +1,4 @@
-"""What a sweep says, as one screen: the best variants, what stops the others, the front, where files are."""
+"""Result of a sweep as one screen: the best variants, the constraints that stop the others, the Pareto front, the files."""
 
 import json
 import math
@@ -27,17 +27,17 @@ _STOPS = {name: each.stop for name, each in declared_margins().items()} | {
     "shoreline": "interfaces beyond the die's edge",
     "package": "package beyond the largest interposer",
     "bounds": "outside its box, or no integer",
-}  # constraint of every design -> what fails; budgets speak for themselves
+}  # constraint of every design -> description of its failure; budget names explain themselves
 
 _FRACTIONS = frozenset({"mfu", "hfu", "goodput"})
-_LINES, _PARTS, _STOPPED, _CASES = 8, 5, 4, 8  # of front, bottlenecks, constraints, cases on a screen
-_OVER = 1e-6  # a share of a budget so little above one is one
+_LINES, _PARTS, _STOPPED, _CASES = 8, 5, 4, 8  # maximum lines of the front, bottlenecks, constraints and cases on a screen
+_OVER = 1e-6  # relative excess over a budget that still counts as satisfying it
 
 __all__ = ["sweep_document", "sweep_screen"]
 
 
 def sweep_screen(dataset: Any, out: str | None = None, figures: Sequence[str] = ()) -> str:
-    """One screen for `sweep`; arguments as in `sweep_document`."""
+    """Return one screen for `sweep`; arguments as in `sweep_document`."""
     document = sweep_document(dataset, out, figures)
     lines = [*_evaluated(document), *_cases(document), *_best_lines(document)]
     if not document["feasible"]:
@@ -67,7 +67,10 @@ def _evaluated(document: Document) -> list[str]:
 
 
 def sampling_words(document: Document) -> list[str]:
-    """Where variants were drawn, and the shares of the plain space where that is not all of it; nothing of listed ones."""
+    """Return sentences on how variants were sampled.
+
+    After importance sampling they include the feasible shares of the whole design space; for listed variants there are none.
+    """
     if document["sampling"] == "plain":
         note = document["sampling_note"]
         drawn = document["method"] in ("sobol", "lhs") and note
@@ -83,14 +86,17 @@ def sampling_words(document: Document) -> list[str]:
 
 
 def known_words(document: Document) -> str:
-    """The design that was looked around, by its objective."""
+    """Return the known optimum around which the sweep sampled, by its objective."""
     optimum = document["optimum"]
     kind = "certified optimum" if optimum["certified"] else "best design of a search"
     return f"{kind} {pretty(optimum['objective'], document['objective']['unit'], 6)}"
 
 
 def above_words(document: Document) -> str:
-    """How far the best variant is above the design that was looked around; nothing where there is none, or none is feasible."""
+    """Return how far the best variant is above the known optimum, in words.
+
+    Empty where no optimum is known or no variant is feasible.
+    """
     optimum = document["optimum"]
     if optimum is None or optimum["best_above"] is None:
         return ""
@@ -99,18 +105,18 @@ def above_words(document: Document) -> str:
 
 
 def method_words(document: Document) -> str:
-    """How variants were chosen."""
+    """Return the sampling method of the variants in words."""
     drawn = f", seed {document['seed']}" if document["method"] in ("sobol", "lhs") else ""
     return f"{_METHODS[document['method']]}{drawn}"
 
 
 def percent(share: float) -> str:
-    """A share that is never shown as none when there is some."""
+    """Return a share in percent; a small share keeps two digits and never prints as zero."""
     return f"{100 * share:.2f} %" if share == 0 or share >= 1e-4 else f"{100 * share:.2g} %"
 
 
 def ranked_cases(document: Document) -> list[tuple[str, str, str, str]]:
-    """Cases with their least objective, the share of possible variants and how many are feasible; the best first."""
+    """Return the cases with their minimum objective, share of possible variants and number of feasible ones, the best first."""
     ranked = sorted(document["by_case"] or [], key=lambda each: (each["objective"] is None, each["objective"] or 0.0))
     least = lambda value: (
         "none feasible" if value is None else shown("", value, document["objective"]["unit"], work_of(document))
@@ -162,7 +168,7 @@ def _best_lines(document: Document) -> list[str]:
 
 
 def other_metrics(document: Document) -> list[tuple[str, str, str]]:
-    """Name, unit and value in words of the best variant's metrics besides the objective."""
+    """Return name, unit and formatted value of the best variant's metrics other than the objective."""
     return [
         (name, each["unit"], shown(name, each["value"], each["unit"], work_of(document)))
         for name, each in document["best"][0]["metrics"].items()
@@ -175,7 +181,7 @@ def _is_over(budget: Document) -> bool:
 
 
 def broken(best: Document) -> str:
-    """What the nearest variant breaks, in words."""
+    """Return the limits that the nearest infeasible variant violates, in words."""
     over = [
         f"{each['name']} by {100 * (each['used'] / each['limit'] - 1):.3g} %"
         for each in best["budgets"]
@@ -186,7 +192,10 @@ def broken(best: Document) -> str:
 
 
 def hints(document: Document, title: str, fields: Mapping[str, Any]) -> list[str]:
-    """What to try where no variant satisfies every limit. **Arguments:** name of the question and its fields."""
+    """Return suggestions where no variant satisfies every limit.
+
+    **Arguments:** `title`: name of the question; `fields`: its fields.
+    """
     near = document["best"][0] if document["best"] and document["best"][0]["possible"] else None
     tries = []
     if near:
@@ -207,7 +216,7 @@ def hints(document: Document, title: str, fields: Mapping[str, Any]) -> list[str
 
 
 def _rounded_up(value: float) -> str:
-    """A limit of three digits that holds a value, in the words of a flag."""
+    """Return a value rounded up to three digits, as the text of a limit's flag."""
     size = 10.0 ** (math.floor(math.log10(value)) - 2)
     return f"{math.ceil(value / size * (1 + _OVER)) * size:.3g}"
 
@@ -226,7 +235,7 @@ STOPS = "What stops variants: the constraint furthest beyond its limit"
 
 
 def stops(document: Document) -> list[tuple[str, list[str]]]:
-    """Outcomes of variants that are not feasible, each with what stops them, the most frequent first."""
+    """Return the outcomes of infeasible variants, each with the constraints that stop them, the most frequent first."""
     return [
         (outcome.replace("_", " "), [f"{stop_words(name)} {100 * share:.3g} %" for name, share in shares.items()])
         for outcome, shares in document["stops"].items()
@@ -235,12 +244,12 @@ def stops(document: Document) -> list[tuple[str, list[str]]]:
 
 
 def stop_words(constraint: str) -> str:
-    """What fails where a constraint does not hold."""
+    """Return the description of the failure of a constraint; its name where there is none."""
     return _STOPS.get(constraint, constraint)
 
 
 def ranked_slopes(document: Document) -> list[tuple[str, float, float, float]]:
-    """Inputs with the median, the first and the last decile of their elasticities, the largest first."""
+    """Return the inputs with the median, first and last decile of their elasticities, the largest first."""
     known = [
         (name, *each.values()) for name, each in (document["elasticities"] or {}).items() if each["median"] is not None
     ]
@@ -283,7 +292,7 @@ def _front_lines(document: Document) -> list[str]:
 
 
 def chosen(count: int, feasible: Sequence[int], most: int) -> list[int]:
-    """At most so many places on a front of `count` points, evenly; half of them feasible ones where there are enough."""
+    """Return at most `most` evenly spaced places on a front of `count` points; half are feasible where there are enough."""
     if count <= most:
         return list(range(count))
     few = min(len(feasible), most // 2)
@@ -294,12 +303,12 @@ def chosen(count: int, feasible: Sequence[int], most: int) -> list[int]:
 
 
 def work_of(document: Document) -> Work:
-    """What the variants' work is counted in."""
+    """Return the unit in which the work of the variants is counted, and its number of tokens."""
     return document.get("unit_of_work", TOKENS[0]), document.get("tokens_per_unit", 1.0)
 
 
 def shown(name: str, value: float | None, unit: str, work: Work = TOKENS) -> str:
-    """A metric as people read it. **Arguments:** what the `work` is counted in."""
+    """Return a metric in customary units. **Arguments:** `work`: unit in which work is counted."""
     if value is not None and unit == "USD/token":
         return f"{1e6 * counted(value, unit, work)[0]:.4g} $ a million {work[0]}s"
     if value is not None and unit == "m2" and value < 1e-2:

@@ -1,4 +1,4 @@
-"""What a sweep says, as JSON: counts, the best variants, what binds, the front."""
+"""Result of a sweep as JSON: counts, the best variants, binding constraints, the Pareto front."""
 
 import json
 import math
@@ -11,18 +11,18 @@ from hwopt.output.text.parts import number, numbers, shares
 from hwopt.workload.transformer import TOKEN
 
 _SLOPES = 1 << 16
-"""Variants whose elasticities are summed up."""
+"""Maximum number of variants whose elasticities enter the deciles."""
 
 CERTIFIED = 1e-3
-"""Gap up to which a design that a search found is called the optimum."""
+"""Relative gap up to which the design of a search is called a certified optimum."""
 
 Document = dict[str, Any]
 
 
 def sweep_document(dataset: Any, out: str | None = None, figures: Sequence[str] = ()) -> Document:
-    """An answer of `sweep`.
+    """Return the answer of `sweep` as JSON.
 
-    **Arguments:** `dataset` of `hwopt.sweep`; `out`: folder of its store; `figures`: files drawn from it.
+    **Arguments:** `dataset`: the result of `hwopt.sweep`; `out`: folder of its store; `figures`: files drawn from it.
     """
     attrs = dataset.attrs
     feasible = attrs.get("best_are") == "feasible"
@@ -59,7 +59,10 @@ def sweep_document(dataset: Any, out: str | None = None, figures: Sequence[str] 
 
 
 def _sampling(dataset: Any) -> Document:
-    """How variants were drawn, and the shares of the plain space that they tell of, null in stores of older versions."""
+    """Return how variants were sampled, and the estimated shares of the whole design space.
+
+    The shares are null in stores of older versions.
+    """
     shares = ("possible_share", "possible_share_error", "feasible_share", "feasible_share_error")
     known = {name: number(dataset[name].values) if name in dataset else None for name in shares}
     return {
@@ -70,13 +73,13 @@ def _sampling(dataset: Any) -> Document:
 
 
 def _names(array: Any) -> dict[int, str]:
-    """Number -> name, by the array's CF attributes."""
+    """Return the names of coded values by number, from the array's CF attributes."""
     codes = np.ravel(array.attrs["flag_values"])
     return dict(zip(map(int, codes), str(array.attrs["flag_meanings"]).split(), strict=False))
 
 
 def _named(dataset: Any, key: str, place: int) -> str:
-    """The name that a coded variable has at a place."""
+    """Return the name of a coded variable's value at a place."""
     return _names(dataset[key])[int(dataset[key].values[place])]
 
 
@@ -85,7 +88,7 @@ def _listed(dataset: Any, key: str) -> list[str]:
 
 
 def _quantities(dataset: Any, prefix: str, names: Sequence[str], place: int, *, boxes: bool = False) -> Document:
-    """Numbers of one design with their units; `boxes`: and their bounds."""
+    """Return the numbers of one design with their units. **Arguments:** `boxes`: whether to include lower and upper bounds."""
     quantities = {}
     for name in names:
         array = dataset[f"{prefix}_{name}"]
@@ -116,7 +119,7 @@ def _best(dataset: Any, rank: int) -> Document:
 
 
 def budgets_of(dataset: Any) -> list[tuple[str, float, str, str]]:
-    """Name, limit, unit and metric of each budget."""
+    """Return name, limit, unit and metric of each budget."""
     if "budget_limit" not in dataset:
         return []
     limits = dataset["budget_limit"]
@@ -125,7 +128,10 @@ def budgets_of(dataset: Any) -> list[tuple[str, float, str, str]]:
 
 
 def best_breakdown(dataset: Any, rank: int) -> list[tuple[str, float, float]]:
-    """Parts of the step of one of the best variants as (name, seconds, share), as `breakdown_shares`; none where not kept."""
+    """Return the step-time breakdown of one of the best variants as (name, seconds, share), like `breakdown_shares`.
+
+    Empty for a dataset that does not have it.
+    """
     if "best_breakdown_s" not in dataset:
         return []
     breakdown = dataset["best_breakdown_s"]
@@ -134,7 +140,7 @@ def best_breakdown(dataset: Any, rank: int) -> list[tuple[str, float, float]]:
 
 
 def _by_case(dataset: Any, cases: Sequence[str]) -> list[Document] | None:
-    """Counts and the least objective of each combination of choices; None with a single one."""
+    """Return counts and the minimum objective of each combination of categorical choices; None for a single one."""
     if len(cases) < 2:
         return None
     return [
@@ -150,7 +156,7 @@ def _by_case(dataset: Any, cases: Sequence[str]) -> list[Document] | None:
 
 
 def _optimum(dataset: Any) -> Document | None:
-    """The design that a search found and the sweep looked around, and how far above it the best variant is; None without one."""
+    """Return the known optimum around which the sweep sampled, and the excess of the best variant over it; None without one."""
     optima = json.loads(str(dataset.attrs.get("optima", "{}")))
     optimum = optima.get(_named(dataset, "best_case", 0)) if dataset["best_case"].size else None
     if optimum is None or not optimum["feasible"]:
@@ -185,7 +191,7 @@ def _front(dataset: Any) -> list[Document]:
 
 
 def _shares(counts: Any, outcomes: slice) -> dict[str, float]:
-    """Name -> share of the variants of some outcomes, largest first, without those that never occur."""
+    """Return the share of each name among the variants of some outcomes, the largest first, without zeros."""
     counted, names = counts.values[outcomes].sum(axis=0), _names(counts)
     total = counted.sum()
     order = np.argsort(-counted, kind="stable")
@@ -193,7 +199,10 @@ def _shares(counts: Any, outcomes: slice) -> dict[str, float]:
 
 
 def _quantiles(values: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-    """The first decile, the median and the last decile of values, each of which stands for so many."""
+    """Return the first decile, the median and the last decile of values.
+
+    **Arguments:** `weights`: number of variants that each represents.
+    """
     levels = np.array([0.1, 0.5, 0.9])
     if not values.size:
         return np.full(3, math.nan)
@@ -203,7 +212,10 @@ def _quantiles(values: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
 
 
 def _elasticities(dataset: Any) -> dict[str, Document] | None:
-    """Deciles over possible variants of percent of the objective by percent of each input; None where none were asked for."""
+    """Return deciles, over possible variants, of the elasticities of the objective to each input.
+
+    None where none were requested.
+    """
     if "elasticity" not in dataset:
         return None
     elasticity = dataset["elasticity"]

@@ -1,4 +1,4 @@
-"""Variants of a sweep as one table for other programs: CSV, and Parquet where pyarrow is there."""
+"""Variants of a sweep as one table for other programs: CSV, and Parquet where pyarrow is installed."""
 
 import importlib.util
 from pathlib import Path
@@ -10,7 +10,9 @@ ROWS = "variant"
 
 
 def variants_table(dataset: Any) -> Any:
-    """Every variant of a sweep as a row (a pandas frame): its case and choices, variables, metrics, what binds, by name.
+    """Return a pandas frame with a row for each variant of a sweep.
+
+    Its columns are case, choices, variables, metrics and the binding constraint, with coded values by name.
 
     **Raises:** `UserError` for a sweep that kept no variants.
     """
@@ -21,7 +23,7 @@ def variants_table(dataset: Any) -> Any:
         raise UserError("the sweep kept no variants: leave out --no-rows, or ask for fewer")
     frame = dataset[list(kept)].to_dataframe().reset_index()
     for name, each in kept.items():
-        if "flag_meanings" in each.attrs:  # codes by name
+        if "flag_meanings" in each.attrs:  # replace codes by their names
             words = dict(zip(each.attrs["flag_values"], str(each.attrs["flag_meanings"]).split(), strict=True))
             frame[name] = frame[name].map(words)
     strange = [name for name in frame if name not in (*kept, *dataset.coords, ROWS, "case")]
@@ -29,7 +31,7 @@ def variants_table(dataset: Any) -> Any:
 
 
 def check_table(flag: str, text: str) -> None:
-    """Refuses a table that could not be written, before any work.
+    """Reject a table that could not be written, before any work starts.
 
     **Raises:** `UserError` for Parquet without pyarrow.
     """
@@ -38,7 +40,7 @@ def check_table(flag: str, text: str) -> None:
 
 
 def write_table(path: Path, dataset: Any) -> None:
-    """A table as a file, by the end of its name; whole or not at all.
+    """Write the table of variants as CSV or Parquet, by the file's extension. The file is complete or absent, never partial.
 
     **Raises:** `UserError` where it cannot be written.
     """

@@ -1,1 +1,1 @@
-"""A plan that serves as the launch settings of the software that serves it, engine by engine."""
+"""Export of a serving plan as launch settings of a serving engine, one module for each engine."""

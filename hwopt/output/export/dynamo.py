@@ -1,6 +1,7 @@
-"""Workers of NVIDIA Dynamo around each engine, as of `dynamo/{vllm,sglang,trtllm}` of ai-dynamo 1.6.1.
+"""NVIDIA Dynamo workers around each engine, as in `dynamo/{vllm,sglang,trtllm}` of ai-dynamo 1.6.1.
 
-Workers of vLLM and SGLang take the engine's own arguments; that of TensorRT-LLM has its own, and the rest as JSON.
+Workers of vLLM and SGLang take the engine's own arguments. The worker of TensorRT-LLM has its own arguments and takes the rest
+as JSON.
 """
 
 import json
@@ -15,7 +16,7 @@ VERSION = "1.6.1"
 
 
 def _with_role(written: Written, group: EngineGroup) -> Written:
-    """What tells a worker that it has one phase; SGLang's own argument says it already."""
+    """Add the argument that restricts a worker to prefill or decode. SGLang's own argument already does so."""
     said: dict[str, Value] = {} if group.role == "serve" else {"--disaggregation-mode": group.role}
     return written._replace(arguments=written.arguments | said)
 

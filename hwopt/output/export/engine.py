@@ -1,4 +1,4 @@
-"""What is declared of a serving engine, and what it writes of a group of chips."""
+"""Declaration of a serving engine, and the settings that it writes for a group of chips."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -8,27 +8,31 @@ from hwopt.errors import UserError
 from hwopt.output.export.groups import EngineGroup
 
 Value = int | str | bool
-"""Of an argument; True for one that takes none."""
+"""Value of a command-line argument; True for a flag without a value."""
 
 NVIDIA = ("ampere", "ada", "hopper", "blackwell", "rubin")
-"""Chip families of NVIDIA since A100."""
+"""Families of NVIDIA chips since A100."""
 
 
 class Written(NamedTuple):
-    """A group of chips in an engine's words."""
+    """Launch settings of a group of chips in an engine's own format."""
 
     arguments: dict[str, Value]
-    config: dict[str, Any]  # what stands in a file beside; none
-    notes: list[str]  # what the arguments do not say
+    config: dict[str, Any]  # content of a separate configuration file; empty for none
+    notes: list[str]  # settings that the arguments cannot express
 
 
 @dataclass(frozen=True)
 class Engine:
-    """A serving engine at a version.
+    """Serving engine at a version.
 
-    **Arguments:** `families` of chips that it runs on, `plugins` for others by family; `formats` of GEMMs -> arguments for weights
-    stored so, as `weight_bytes`; `caches`: bytes of an element of keys and values -> its name; `memory`: the argument that bounds
-    memory, with its default.
+    **Arguments:**
+
+    - `families`: chip families that it runs on; `plugins`: plugins for other families, by family;
+    - `formats`: format of the GEMMs -> arguments for weights stored in that format, see `weights`;
+    - `caches`: bytes per element of the KV cache -> the engine's name of that format;
+    - `memory`: the argument that bounds memory, with its default;
+    - `write`: returns the launch settings of a group of chips.
     """
 
     title: str
@@ -42,7 +46,7 @@ class Engine:
     plugins: Mapping[str, str] = field(default_factory=dict)
 
     def check(self, flag: str, chip: str, family: str, precision: str) -> None:
-        """Refuses chips that it does not run on, and formats of GEMMs that it does not have."""
+        """Raise `UserError` for chips that the engine does not run on, and for GEMM formats that it does not support."""
         if family not in self.families and family not in self.plugins:
             runs_on = ", ".join((*self.families, *self.plugins))
             raise UserError(f"{flag}: {self.title} does not run on {chip} ({family}); it runs on {runs_on}")
@@ -50,7 +54,7 @@ class Engine:
             raise UserError(f"{flag}: {self.title} has no GEMMs in {precision}; it has {', '.join(self.formats)}")
 
     def cache(self, group: EngineGroup) -> str:
-        """The name of the format of keys and values. **Raises:** `UserError` where the engine has none of that width."""
+        """Return the name of the KV-cache format. **Raises:** `UserError` where the engine has none of that width."""
         if group.kv_bytes not in self.caches:
             known = ", ".join(f"{each:g}" for each in self.caches)
             raise UserError(f"keys and values of {group.kv_bytes:g} B an element; {self.title} has {known} B (--kv)")
@@ -58,7 +62,7 @@ class Engine:
 
 
 STORED = {"bf16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5}
-"""Bytes of a weight that is stored as GEMMs of a format take it."""
+"""Bytes per weight, where weights are stored in the format of the GEMMs."""
 
 
 _OWN = {"mxfp4": 0.5, "fp8": 1.0}
@@ -66,10 +70,11 @@ _OWN = {"mxfp4": 0.5, "fp8": 1.0}
 
 
 def weights(group: EngineGroup, formats: Mapping[str, Mapping[str, Value]]) -> tuple[dict[str, Value], list[str]]:
-    """Return the arguments for the weight format, and notes on what they do not express.
+    """Return the arguments for the weight format, and notes on what they cannot express.
 
-    A quantized checkpoint takes no argument: engines read its `config.json`, and reject another format
-    (`ModelConfig._verify_quantization` of vLLM and of SGLang), for gpt-oss even its own (vLLM calls it `gpt_oss_mxfp4`).
+    A quantized checkpoint takes no argument: engines read its `config.json` and reject another format.
+    For vLLM and SGLang see `ModelConfig._verify_quantization`. Even gpt-oss's own format is rejected (vLLM calls it
+    `gpt_oss_mxfp4`).
     """
     if group.checkpoint:
         own = f"the checkpoint is stored in {group.checkpoint}, as the engine reads in its config.json: no argument says it"

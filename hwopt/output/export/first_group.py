@@ -1,4 +1,4 @@
-"""The first of some plans, best first, that software can be told."""
+"""Selection of the best-ranked plan that a software's settings can express."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -13,11 +13,15 @@ Settings = TypeVar("Settings", bound=Any)
 def first_told(
     flag: str, title: str, ranked: Sequence[PlanCandidate], write: Callable[[PlanCandidate], Settings]
 ) -> Settings:
-    """The settings of the first plan that can be written; a note where that is not the best.
+    """Return the settings of the best-ranked plan that can be written, with a note where that is not the best plan.
 
-    **Arguments:** `write` makes settings, which have `notes`, or raises `UserError`; `title` of the software.
+    **Arguments:**
 
-    **Raises:** `UserError` where it can be told of none, with the reason of the best.
+    - `flag`: the flag named in the error; `title`: name of the software;
+    - `ranked`: plans, the best first;
+    - `write`: returns the settings of a plan, which have `notes`, or raises `UserError`.
+
+    **Raises:** `UserError` where no plan can be expressed, with the reason for the best one.
     """
     refusals = []
     for place, candidate in enumerate(ranked):

@@ -1,4 +1,6 @@
-"""What any serving engine must be told of a plan: copies, ranks, sequences, tokens, lengths and formats of each group of chips."""
+"""Settings of a serving plan that any engine needs: copies, ranks, sequences, tokens, lengths and formats of each group of
+chips.
+"""
 
 import math
 from dataclasses import dataclass
@@ -16,19 +18,21 @@ from hwopt.types import PRECISIONS
 from hwopt.workload.service import Service
 
 LENGTH_DEVIATIONS = 4.0
-"""Standard deviations above the mean that a prompt, and an answer, may be long (assumption, 3 to 6): of exponential lengths
-`e^-5`, seven in a thousand, are longer."""
+"""Standard deviations above the mean that a prompt or an answer may be long (assumption, range 3 to 6).
+
+Of exponentially distributed lengths a share `e^-5`, 7 in 1,000, are longer.
+"""
 
 _ROUNDING = 1e-6
-"""Relative error of rows computed in float32."""
+"""Relative rounding error of the number of rows, which is computed in float32."""
 
 
 @dataclass(frozen=True)
 class EngineGroup:
-    """A group of chips as engines count it: copies of an instance, each of some ranks that need one another.
+    """Group of chips as serving engines count it: copies of an instance, each of several interdependent ranks.
 
-    An instance of MoE holds `attention_dp` ranks of attention, each of `tp` chips with sequences of its own, and one set of
-    experts over all of their chips: `ep x expert_tp = tp x attention_dp`. Sequences and tokens are those of one rank.
+    An MoE instance has `attention_dp` attention ranks of `tp` chips each, with sequences of their own.
+    It has one set of experts over all of these chips: `ep x expert_tp = tp x attention_dp`. Sequences and tokens are per rank.
     """
 
     role: str  # serve, prefill or decode
@@ -38,42 +42,47 @@ class EngineGroup:
     attention_dp: int
     ep: int
     expert_tp: int
-    batch: int  # sequences, or prompts, in one pass
-    tokens: int  # of the fullest pass
-    length: int  # of the longest request
-    drafted: int  # tokens a pass
+    batch: int  # sequences in one pass; prompts for prefill
+    tokens: int  # tokens of the fullest pass
+    length: int  # tokens of the longest request
+    drafted: int  # drafted tokens a pass
     moe: bool
     redundant_experts: int
     two_batches: bool
-    cache_split: int  # ranks that hold keys and values of a head together
+    cache_split: int  # ranks that share the keys and values of a head
     norms_spread: bool
-    precision: str  # of GEMMs
+    precision: str  # format of the GEMMs
     weight_bytes: float
     kv_bytes: float
     checkpoint: str = ""  # format of the published weights, where it is not 16 or 32 bit
 
     @property
     def sequences(self) -> int:
-        """Sequences of one rank, on all stages: a micro-batch each."""
+        """Return the number of sequences of one rank on all pipeline stages, one micro-batch each."""
         return self.batch * self.pp
 
     @property
     def chips(self) -> int:
-        """Chips of an instance."""
+        """Return the number of chips of an instance."""
         return self.tp * self.pp * self.attention_dp
 
 
 def longest_request(service: Service) -> int:
-    """Tokens that a request may have: `sum of m (1 + 4 c)` over prompt and answer, c the root of the SCV of lengths of mean m."""
+    """Return the maximum tokens of a request.
+
+    It is the sum of `m (1 + 4 c)` over prompt and answer, where m is the mean length and c the square root of the SCV of
+    lengths.
+    """
     parts = ((service.input_tokens, service.input_scv), (service.output_tokens, service.output_scv))
     return sum(math.ceil(float(mean) * (1.0 + LENGTH_DEVIATIONS * math.sqrt(float(scv)))) for mean, scv in parts)
 
 
 def groups_of(service: Service, plan: Plan | Disaggregated) -> list[EngineGroup]:
-    """Groups of chips of a plan that serves: one, or that of prompts and that of answers.
+    """Return the chip groups of a serving plan: one if colocated, else those of prefill and of decode.
 
-    **Raises:** `UserError` for a layout that no engine here has: weights gathered layer by layer, experts on some ranks of a
-    tensor parallel group.
+    **Raises:** `UserError` for a layout that none of the engines supports: weights gathered layer by layer, context
+    parallelism, or
+    experts on some ranks of a tensor parallel group.
     """
     batches = fullest_passes(service, plan)
     if isinstance(plan, Disaggregated):
