@@ -1,7 +1,7 @@
-"""The guide: its pages by topic, as `hwopt docs` prints them, and how screens, pages and errors name one.
+"""The user guide: its pages by topic, as `hwopt docs` prints them, and references to a page in screens, HTML and errors.
 
-Pages ship as the Markdown they are written in, so that they are read without a network. What the site makes of code and data,
-a line `<!-- word: arguments -->` stands for; here it says which command prints the same.
+Pages ship as their Markdown sources, so that they can be read offline. A line `<!-- word: arguments -->` marks content that the
+site generates from code and data; in a terminal it is replaced by the command that prints the same content.
 """
 
 import re
@@ -13,7 +13,7 @@ from pathlib import Path
 from hwopt.errors import UserError, suggest
 
 _SECTIONS = ("", "tutorial", "commands", "physics", "maintain", "api", "architecture")
-"""Folders of pages, in the order in which a topic is looked for."""
+"""Folders of pages, in the order in which a topic is searched."""
 
 _MARKER = re.compile(r"^<!-- (\w+)(?:: (.*?))? -->$", re.MULTILINE)
 
@@ -33,14 +33,14 @@ _ELSEWHERE = {
     "module": "Formulas with their sources: `python -m pydoc {0}`.",
     "reference": "Names with their types: `python -m pydoc {0}`.",
 }
-"""Word of a marker -> what stands there in a terminal; others are left out."""
+"""Word of a marker -> its replacement in a terminal; markers with other words are removed."""
 
 
 @cache
 def folder() -> Path:
-    """Where pages lie: with the data of an installed package, or in the checkout that it runs from.
+    """Return the folder of the guide's pages: in the installed package, or in the checkout that hwopt runs from.
 
-    **Raises:** `UserError` where they are not there.
+    **Raises:** `UserError` where neither has them.
     """
     package = Path(str(files("hwopt")))
     for place in (package / "data" / "guide", package.parent / "notebooks" / "guide" / "pages"):
@@ -51,7 +51,7 @@ def folder() -> Path:
 
 @cache
 def topics() -> dict[str, Path]:
-    """Pages by topic, the name that is typed: that of the file, with its folder where another is called the same."""
+    """Return the pages by topic, the name that a user types: the file's name, preceded by its folder where names collide."""
     by_topic: dict[str, Path] = {}
     for section in _SECTIONS:
         for path in sorted((folder() / section).glob("*.md"), key=lambda each: (each.stem != "index", each.stem)):
@@ -61,14 +61,14 @@ def topics() -> dict[str, Path]:
 
 
 def title(path: Path) -> str:
-    """The heading of a page."""
+    """Return the heading of a page."""
     return path.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
 
 
 def text(topic: str) -> str:
-    """A page.
+    """Return the text of a page, with its markers replaced.
 
-    **Raises:** `UserError` for a topic that there is not.
+    **Raises:** `UserError` for an unknown topic.
     """
     if topic not in topics():
         raise UserError(f"unknown topic '{topic}': {suggest(topic, topics())} (hwopt docs lists all)")
@@ -77,14 +77,14 @@ def text(topic: str) -> str:
 
 
 def see(topic: str) -> str:
-    """The command that prints a page."""
+    """Return the command that prints a page."""
     return f"hwopt docs {topic}"
 
 
 def address(topic: str) -> str | None:
-    """The page on the site that this installation names; None where it names none.
+    """Return the address of a page on the website; None where this installation names no website.
 
-    Who serves the site states it as `[project.urls]`, `Documentation`, in `pyproject.toml` before building the wheel.
+    A site's operator states it as `Documentation` in `[project.urls]` of `pyproject.toml` before building the wheel.
     """
     try:
         urls = metadata("hwopt").get_all("Project-URL") or []

@@ -25,9 +25,7 @@ _SERVED = ("tokens_per_s_per_chip", "time_to_first_token_s", "time_per_output_to
 
 
 def binding(candidate: PlanCandidate) -> list[tuple[str, float]]:
-    """Return the bottlenecks of a plan: the largest components of its step time with their shares, and memory where it is
-    nearly full.
-    """
+    """Return the bottlenecks of a plan with their shares: the largest step-time components, and memory where nearly full."""
     report = candidate.report
     parts = [(name, share) for name, _, share in breakdown_shares(report)[:_PARTS]]
     memory = float(report.memory_per_chip_bytes / report.memory_capacity_bytes)
@@ -83,8 +81,9 @@ def _further(report: Any) -> dict[str, Any]:
 
 @singledispatch
 def _limits(report: Any, search: PlanSearch) -> dict[str, Any]:
-    """Return the requested latency limits of a service, and add those that its plan misses to the violations; empty for
-    training.
+    """Return the requested latency limits of a service; empty for training.
+
+    Limits that the plan misses also count as violations.
     """
     return {}
 

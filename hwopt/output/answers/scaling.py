@@ -221,8 +221,7 @@ def _chart(answer: Scaling) -> Html:
 
 
 def _causes(answer: Scaling) -> Child:
-    """Return a table of the causes of cost growth from each size to the next, in percentage points of the smaller size's cost.
-    """
+    """Return a table of the causes of cost growth from each size to the next, in points of the smaller size's cost."""
     most = {name: max(dict(each.causes).get(name, 0.0) for each in answer.growths) for name in CAUSES}
     names = sorted((name for name in CAUSES if most[name] >= 5e-4), key=lambda name: -most[name])
     heads = ("to chips", "cost", *(CAUSES[name] for name in names))

@@ -168,9 +168,7 @@ def _assumptions(answer: Sensitivity, top: int) -> list[str]:
 
 
 def _per_percent(each: Input) -> tuple[str, float]:
-    """Return an input's name and the factor from its elasticity to the displayed value; for a temperature that is percent per
-    K.
-    """
+    """Return an input's name and the factor from its elasticity to the displayed one, which is in %/K for a temperature."""
     name = _short(each.name)
     return (f"{name}, by K", 100.0 / each.value) if each.is_temperature else (name, 1.0)
 

@@ -30,7 +30,7 @@ _STOPS = {name: each.stop for name, each in declared_margins().items()} | {
 }  # constraint of every design -> description of its failure; budget names explain themselves
 
 _FRACTIONS = frozenset({"mfu", "hfu", "goodput"})
-_LINES, _PARTS, _STOPPED, _CASES = 8, 5, 4, 8  # maximum lines of the front, bottlenecks, constraints and cases on a screen
+_LINES, _PARTS, _STOPPED, _CASES = 8, 5, 4, 8  # most front points, bottlenecks, constraints, cases shown
 _OVER = 1e-6  # relative excess over a budget that still counts as satisfying it
 
 __all__ = ["sweep_document", "sweep_screen"]

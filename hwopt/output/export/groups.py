@@ -1,6 +1,4 @@
-"""Settings of a serving plan that any engine needs: copies, ranks, sequences, tokens, lengths and formats of each group of
-chips.
-"""
+"""Settings of a serving plan that any engine needs: copies, ranks, sequences, tokens, lengths and formats by chip group."""
 
 import math
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A plan as the launch settings of Megatron-LM: what its flags can say, and a note where they cannot.
+"""Export of a plan as launch settings of Megatron-LM: its flags, and a note for what they cannot express.
 
 Flags and checks are those of `megatron/training/arguments.py` and `megatron/core/transformer` of NVIDIA/Megatron-LM at
 core_v0.15.0.
@@ -22,7 +22,7 @@ from hwopt.workload.training import TrainingRun
 VERSION = "core_v0.15.0"
 
 Value = int | str | bool
-"""Of a flag; True for a flag that takes none."""
+"""Value of a flag; True for a flag without a value."""
 
 _FORMATS: dict[str, dict[str, Value]] = {
     "bf16": {"--bf16": True},
@@ -34,7 +34,8 @@ _FORMATS: dict[str, dict[str, Value]] = {
 
 
 class MegatronSettings(NamedTuple):
-    """Launch settings: arguments of `pretrain_gpt.py`, its environment, and what they do not say."""
+    """Launch settings of Megatron-LM: arguments of `pretrain_gpt.py`, its environment, and notes on what they cannot express.
+    """
 
     arguments: dict[str, Value]
     environment: dict[str, str]
@@ -43,12 +44,14 @@ class MegatronSettings(NamedTuple):
 
 
 def chunk_layers(layers: int, pp: int, virtual_stages: int) -> list[int]:
-    """Layers of every pipeline chunk in the order a token meets them; chunk j is on stage j mod p.
+    """Return the number of layers of every pipeline chunk, in the order in which a token passes them.
 
-    `ceil(L / (p v))` each; where that is more than there are, the last chunk (with the head) goes short by one, then the
-    first (with the embedding), then those of the stages between, as `hwopt.plan.stage_layers` counts them.
+    Chunk j runs on stage j mod p. Each chunk has `ceil(L / (p v))` layers, where L is the number of layers, p of stages and v
+    of
+    chunks a stage. If that exceeds L in total, chunks get one layer fewer: first the last chunk (with the head), then the first
+    (with the embedding), then those of the stages between, as `hwopt.plan.stage_layers` counts them.
 
-    **Returns:** p v numbers that add up to the layers.
+    **Returns:** p v numbers that add up to L.
     """
     count = pp * virtual_stages
     most = -(-layers // count)
@@ -58,7 +61,7 @@ def chunk_layers(layers: int, pp: int, virtual_stages: int) -> list[int]:
 
 
 def layout(chunks: Sequence[int]) -> str:
-    """Chunks in the language of `--pipeline-model-parallel-layout`: `Et*7|(t*8|)*14t*7L` for 126 layers on 16 stages."""
+    """Return chunks in the syntax of `--pipeline-model-parallel-layout`, e.g. `Et*7|(t*8|)*14t*7L`: 126 layers on 16 stages."""
     words = ["" if n == 0 else "t" if n == 1 else f"t*{n}" for n in chunks]
     words = [f"E{words[0]}", *words[1:-1], f"{words[-1]}L"]
     runs = [(word, len(list(same))) for word, same in groupby(words[:-1])]
@@ -115,7 +118,10 @@ def _model(w: SimpleNamespace, length: int) -> dict[str, Value]:
 
 
 def _pipeline(layers: int, micro_batches: int, plan: SimpleNamespace) -> dict[str, Value]:
-    """Stages and chunks; the order of micro-batches where their number is no multiple of the stages."""
+    """Return the flags for pipeline stages and chunks.
+
+    They also set the micro-batch group size where the number of micro-batches is not a multiple of the stages.
+    """
     pp, chunks = plan.pp, plan.virtual_stages
     flags: dict[str, Value] = {"--pipeline-model-parallel-size": pp}
     if pp > 1 and layers % (pp * chunks):
@@ -152,11 +158,13 @@ def _recompute(layers: int, plan: SimpleNamespace) -> dict[str, Value]:
 
 
 REFUSED = "cannot be expressed: "
-"""What a note begins with that says what no version can be told."""
+"""Prefix of a note on a setting that no version of Megatron-LM can express."""
 
 
 def _head_notes(w: SimpleNamespace, tp: int) -> list[str]:
-    """What this version, and no later one, refuses."""
+    """Return a note where tp does not divide the key-value heads: this version of Megatron-LM rejects it, later ones take
+    divisors.
+    """
     groups = w.kv_heads
     if w.kv_rank or not groups % tp:
         return []
@@ -169,7 +177,7 @@ def _head_notes(w: SimpleNamespace, tp: int) -> list[str]:
 def _notes(
     w: SimpleNamespace, plan: SimpleNamespace, flags: dict[str, Any], zero: int, micro_batches: int, precision: str
 ) -> list[str]:
-    """What Megatron-LM cannot do, or what the plan does not know."""
+    """Return notes on what Megatron-LM cannot do, and on settings that the plan does not determine."""
     tp, pp, cp, length = plan.tp, plan.pp, plan.cp, flags["--seq-length"]
     notes = []
     widths = {"--ffn-hidden-size": w.ffn, "--hidden-size": w.hidden}
@@ -206,7 +214,7 @@ def _notes(
 
 
 def _ramp_notes(run: TrainingRun) -> list[str]:
-    """What of a batch ramp is not in the arguments: --rampup-batch-size grows by one increment, not in stages."""
+    """Return a note on a batch ramp, which the arguments omit: --rampup-batch-size grows in equal steps, not in stages."""
     if run.ramp is None:
         return []
     batches = ", ".join(
@@ -218,7 +226,9 @@ def _ramp_notes(run: TrainingRun) -> list[str]:
 
 
 def megatron_flags(run: TrainingRun, plan: Plan) -> tuple[dict[str, Value], dict[str, str], list[str]]:
-    """Arguments of a training run under a concrete plan, environment, and notes that hold for every version of Megatron-Core."""
+    """Return arguments and environment of a training run under a concrete plan, with notes that hold for every Megatron-Core
+    version.
+    """
     w, split = (SimpleNamespace(**integral(vars(each))) for each in (run.model, plan))
     length, batch = round(float(run.sequence_length)), round(float(run.global_batch_sequences))
     micro_batches = batch // (split.dp * split.micro_batch)
@@ -244,9 +254,10 @@ def megatron_flags(run: TrainingRun, plan: Plan) -> tuple[dict[str, Value], dict
 
 
 def megatron_settings(run: TrainingRun, plan: Plan) -> MegatronSettings:
-    """A training run under a concrete plan as Megatron-LM's settings.
+    """Return a training run under a concrete plan as settings of Megatron-LM.
 
-    **Arguments:** a plan of integer degrees. **Returns:** arguments, environment, ranks to launch and notes.
+    **Arguments:** `plan`: a plan with integer degrees. **Returns:** arguments, environment, number of ranks to launch, and
+    notes.
     """
     flags, environment, notes = megatron_flags(run, plan)
     w, split = (SimpleNamespace(**integral(vars(each))) for each in (run.model, plan))
@@ -256,18 +267,18 @@ def megatron_settings(run: TrainingRun, plan: Plan) -> MegatronSettings:
 
 
 def megatron_document(settings: MegatronSettings) -> dict[str, Any]:
-    """Settings as JSON."""
+    """Return settings as JSON."""
     return {"framework": "megatron-lm", "version": VERSION, **settings._asdict()}
 
 
 def array_lines(name: str, arguments: Mapping[str, Value]) -> list[str]:
-    """Arguments as an array of bash."""
+    """Return the lines of a bash array with the arguments."""
     words = [flag if value is True else f"{flag} {escape.shell(str(value))}" for flag, value in arguments.items()]
     return [f"{name}=(", *(f"  {word}" for word in words), ")"]
 
 
 def megatron_text(settings: MegatronSettings, title: str) -> str:
-    """Settings as lines of bash: comments, the environment, and an array for `pretrain_gpt.py "${MEGATRON_ARGS[@]}"`."""
+    """Return settings as bash: comments, the environment, and an array for `pretrain_gpt.py "${MEGATRON_ARGS[@]}"`."""
     return "\n".join(
         [
             escape.comment(f"Megatron-LM {VERSION}, {settings.world_size:,} ranks: {title}"),

@@ -1,7 +1,7 @@
-"""A training plan as overrides (YAML) of a recipe of NVIDIA NeMo's Megatron-Bridge, which trains by Megatron-Core.
+"""Export of a training plan as YAML overrides of a recipe of NVIDIA NeMo's Megatron-Bridge, which trains with Megatron-Core.
 
-What is said is what `hwopt.output.export.megatron` says, under the names of `ConfigContainer` of
-`megatron/bridge/training/config.py` of NVIDIA-NeMo/Megatron-Bridge at 0.3.1, and of Megatron-Core 0.16 below it.
+The settings are those of `hwopt.output.export.megatron`, under the names of `ConfigContainer`. They follow
+`megatron/bridge/training/config.py` of NVIDIA-NeMo/Megatron-Bridge at 0.3.1, and its Megatron-Core 0.16.
 """
 
 import re
@@ -51,10 +51,10 @@ KEYS: dict[str, str] = {
 """Flags of Megatron-LM -> keys of a recipe."""
 
 _UNSAID = ("--group-query-attention", "--max-position-embeddings", "--bf16", "--fp8-format", "--fp4-format")
-"""Flags that another key says, or the recipe."""
+"""Flags without a key of their own: another key or the recipe implies them."""
 
 _FALSE = ("--untie-embeddings-and-output-weights", "--no-gradient-accumulation-fusion")
-"""Flags that turn off what their key turns on."""
+"""Flags that turn off the feature that their key turns on; the key is set to False."""
 
 _TWICE = {
     "--use-distributed-optimizer": "optimizer.use_distributed_optimizer",
@@ -62,7 +62,7 @@ _TWICE = {
     "--use-megatron-fsdp": "dist.use_megatron_fsdp",
     "--seq-length": "dataset.seq_length",
 }
-"""Flags that a second key says too."""
+"""Flags whose value a second key repeats."""
 
 FORMATS: dict[str, str | None] = {
     "bf16": "bf16_mixed",
@@ -71,22 +71,22 @@ FORMATS: dict[str, str | None] = {
     "fp32": None,
     "tf32": None,
 }
-"""Formats of GEMMs -> names of `megatron/bridge/training/mixed_precision.py`."""
+"""Formats of the GEMMs -> names in `megatron/bridge/training/mixed_precision.py`; None for the default."""
 
 
 def _said(flag: str, value: Any, asked: TrainingLaunch) -> Any:
-    """The value of a key."""
+    """Return the value of a flag's key in the recipe, where the two differ."""
     if flag in _FALSE:
         return False
     if flag == "--num-layers-per-virtual-pipeline-stage":
         return asked.split.virtual_stages
-    if flag == "--moe-layer-freq":  # an expression, which Megatron-LM evaluates
+    if flag == "--moe-layer-freq":  # Megatron-LM's flag is an expression; the key takes a list
         return [int(layer >= asked.model.layers - asked.model.moe_layers) for layer in range(asked.model.layers)]
     return value
 
 
 def _in_keys(note: str) -> str:
-    """A note on flags as one on keys."""
+    """Return a note with the flags in it replaced by keys."""
     return re.sub(r"--[a-z0-9-]+", lambda found: KEYS.get(found.group(), found.group()), note)
 
 
@@ -111,7 +111,7 @@ def _write(asked: TrainingLaunch) -> tuple[dict[str, Any], dict[str, str], list[
 
 
 def _lines(file: Mapping[str, Any]) -> Iterator[str]:
-    """Sections as YAML."""
+    """Yield the lines of the sections as YAML."""
     for name, section in file.items():
         if isinstance(section, Mapping):
             yield from [f"{name}:", *(f"  {key}: {escape.yaml(value)}" for key, value in section.items())]

@@ -1,4 +1,5 @@
-"""Launch settings of a plan that serves: for which software, what it says of each group of chips, and both as text and JSON."""
+"""Launch settings of a serving plan: supported software, settings of each group of chips, and their rendering as text and JSON.
+"""
 
 import json
 from collections.abc import Sequence
@@ -25,7 +26,7 @@ ENGINES: dict[str, Engine] = {
     "dynamo-sglang": dynamo.SGLANG,
     "dynamo-tensorrt-llm": dynamo.TENSORRT_LLM,
 }
-"""Software whose launch settings can be printed, by the word for it."""
+"""Name of a serving software -> its engine, for all software whose launch settings can be exported."""
 
 _ROUTED = {
     "vllm": "requests go to prefill first, then with its answer to decode: by a proxy, such as that of vLLM's examples of "
@@ -34,28 +35,28 @@ _ROUTED = {
     "tensorrt-llm": "requests go through trtllm-serve disaggregated --config, a file with the addresses of context_servers and "
     "generation_servers",
 }
-"""What stands before two groups of chips; Dynamo's own frontend does it."""
+"""Router needed in front of separate prefill and decode groups, by engine. Dynamo needs none: it has its own frontend."""
 
 _NEARLY_FULL = 0.9
-"""Share of a chip's memory from which an engine must be told to take more than it does by itself."""
+"""Share of a chip's memory above which an engine's default memory limit must be raised."""
 
 _USUAL_TOKENS = 8192
-"""Tokens of a pass that engines take where nothing is said (the default of `max_num_tokens` of TensorRT-LLM)."""
+"""Default maximum of tokens in a pass of an engine (`max_num_tokens` of TensorRT-LLM)."""
 
 
 class LaunchGroup(NamedTuple):
-    """A group of chips: copies of an instance, and what starts one."""
+    """Group of chips: the number of instances, and the command that starts one."""
 
     role: str
     instances: int
     chips_per_instance: int
     command: str
     arguments: dict[str, Any]
-    config: dict[str, Any]  # of a file that --config names; none
+    config: dict[str, Any]  # content of the file that --config names; empty for none
 
 
 class LaunchSettings(NamedTuple):
-    """Launch settings, and what they do not say."""
+    """Launch settings, and notes on what they cannot express."""
 
     framework: str
     title: str
@@ -72,9 +73,13 @@ def launch_settings(
     families: Sequence[str] = (),
     checkpoint: str = "",
 ) -> LaunchSettings:
-    """Return the settings of a framework of `ENGINES` for a service under a concrete plan on chips of some `families`.
+    """Return the settings of a serving framework for a service under a concrete plan.
 
-    **Arguments:** `checkpoint`: format of the published weights, of `hwopt.catalog.checkpoint`.
+    **Arguments:**
+
+    - `framework`: a key of `ENGINES`;
+    - `families`: families of the chips that the plan uses;
+    - `checkpoint`: format of the published weights, from `hwopt.catalog.checkpoint`.
 
     **Raises:** `UserError` for a plan that the framework cannot express.
     """
@@ -97,16 +102,16 @@ def launchable(
     families: Sequence[str] = (),
     checkpoint: str = "",
 ) -> LaunchSettings:
-    """The settings of the best of some plans, best first, that the framework can be told; a note where that is not the first.
+    """Return the settings of the best-ranked plan that the framework can express, with a note where that is not the best plan.
 
-    **Raises:** `UserError` where it can be told of none.
+    **Raises:** `UserError` where it can express none of the plans.
     """
     write = lambda each: launch_settings(framework, service, each.plan, each.report, families, checkpoint)
     return first_told(f"--export {framework}", ENGINES[framework].title, ranked, write)
 
 
 def _plugins(engine: Engine, families: Sequence[str]) -> list[str]:
-    """That chips of a family need a plugin of the engine."""
+    """Return a note for each chip family that needs a plugin of the engine."""
     plugins = [engine.plugins[family] for family in families if family in engine.plugins]
     return [f"runs on these chips by the plugin {name}, which may know fewer of the arguments" for name in plugins]
 
@@ -163,12 +168,14 @@ def _notes(
 
 
 def launch_document(settings: LaunchSettings) -> dict[str, Any]:
-    """Settings as JSON."""
+    """Return settings as JSON."""
     return settings._asdict() | {"groups": [group._asdict() for group in settings.groups]}
 
 
 def launch_text(settings: LaunchSettings, title: str) -> str:
-    """Settings as lines of bash: comments, then of each group the command, the file beside, and an array of its arguments."""
+    """Return settings as bash: comments, then for each group the command, its configuration file, and an array of its
+    arguments.
+    """
     lines = [escape.comment(f"{settings.title} {settings.version}: {title}")]
     lines += [escape.comment(f"- {note}") for note in settings.notes]
     lines += ["MODEL=${MODEL:?path or name of the model}"]

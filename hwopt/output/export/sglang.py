@@ -1,7 +1,7 @@
-"""SGLang's arguments of a group of chips, as of `sglang/srt/arg_groups` of SGLang 0.5.23.
+"""SGLang's arguments for a group of chips, as in `sglang/srt/arg_groups` of SGLang 0.5.23.
 
-Its tensor parallel size counts all chips of a stage: attention is tensor parallel over `tp-size / attn-dp-size` of them, an expert
-over `tp-size / ep-size`. Sequences and tokens of a chunk are those of all ranks together.
+Its tensor parallel size counts all chips of a stage. Attention is tensor parallel over `tp-size / attn-dp-size` of them, an
+expert over `tp-size / ep-size`. Sequences and tokens of a chunk are totals over all ranks.
 """
 
 from hwopt.errors import UserError
@@ -9,7 +9,7 @@ from hwopt.output.export.engine import NVIDIA, Engine, Value, Written, weights
 from hwopt.output.export.groups import EngineGroup
 
 _PAGE = 64
-"""Tokens of the largest page of the cache among its attention kernels: chunks are whole pages."""
+"""Tokens of the largest KV-cache page of its attention kernels. Prefill chunks are rounded up to whole pages."""
 
 _FORMATS: dict[str, dict[str, Value]] = {
     "bf16": {"--dtype": "auto"},
@@ -36,7 +36,10 @@ def _drafts(group: EngineGroup) -> dict[str, Value]:
 
 
 def _layout(group: EngineGroup) -> dict[str, Value]:
-    """Redundant experts and batches in halves."""
+    """Return the arguments for redundant experts and for overlapping two half batches.
+
+    Raise `UserError` for a split KV cache.
+    """
     if group.cache_split > 1:
         raise UserError("keys and values split by token (cache_split): not written for SGLang; ask for other --layouts")
     copies: dict[str, Value] = {"--enable-eplb": True, "--ep-num-redundant-experts": group.redundant_experts}
@@ -46,7 +49,7 @@ def _layout(group: EngineGroup) -> dict[str, Value]:
 
 
 def _prompts(group: EngineGroup) -> tuple[dict[str, Value], list[str]]:
-    """The budget of prompts' tokens in a pass, and whether sequences pass beside them."""
+    """Return the argument for the prefill chunk size, and for mixing prefill and decode in one pass, with notes."""
     if group.role == "decode":
         return {}, []
     chunk = -(-group.tokens // _PAGE) * _PAGE * group.attention_dp
@@ -59,7 +62,7 @@ def _prompts(group: EngineGroup) -> tuple[dict[str, Value], list[str]]:
 
 
 def write(group: EngineGroup) -> Written:
-    """A group of chips as arguments of `python -m sglang.launch_server`."""
+    """Return a group of chips as arguments of `python -m sglang.launch_server`."""
     stored, notes = weights(group, _FORMATS)
     prompts, said = _prompts(group)
     arguments: dict[str, Value] = {

@@ -1,7 +1,8 @@
-"""TensorRT-LLM's arguments of a group of chips: options of `trtllm-serve serve`, and fields of `TorchLlmArgs` in a file beside.
+"""TensorRT-LLM's arguments for a group of chips: options of `trtllm-serve serve`, and `TorchLlmArgs` in a configuration file.
 
-**Source:** NVIDIA/TensorRT-LLM, `tests/unittest/api_stability/references/trtllm_serve_cli.yaml` at 029e223d, which its own tests
-hold against the options; `tensorrt_llm/llmapi/llm_args.py`, and `TorchLlmArgs` of the documentation of 1.4.0rc4.
+**Source:** NVIDIA/TensorRT-LLM, `tests/unittest/api_stability/references/trtllm_serve_cli.yaml` at 029e223d, which its own
+tests
+compare with the options; `tensorrt_llm/llmapi/llm_args.py`, and `TorchLlmArgs` of the documentation of 1.4.0rc4.
 """
 
 from typing import Any
@@ -11,13 +12,16 @@ from hwopt.output.export.engine import NVIDIA, Engine, Value, Written, weights
 from hwopt.output.export.groups import EngineGroup
 
 _FORMATS: dict[str, dict[str, Value]] = {"bf16": {}, "fp8": {}, "int8": {}, "fp4": {}}
-"""All of the checkpoint."""
+"""No arguments for any format: the checkpoint determines it."""
 
 _ROLES = {"prefill": "CONTEXT", "decode": "GENERATION"}
 
 
 def check(group: EngineGroup) -> None:
-    """Refuses attention that is tensor parallel and data parallel at once (here it is one of the two), and layouts."""
+    """Raise `UserError` for a layout that TensorRT-LLM does not support or that is not written for it.
+
+    Its attention is either tensor parallel or data parallel over all chips of an instance, never both.
+    """
     if group.redundant_experts or group.two_batches or group.cache_split > 1:
         raise UserError(
             "redundant experts, batches in halves, split keys and values: not written for TensorRT-LLM; ask for --layouts none"
@@ -30,17 +34,17 @@ def check(group: EngineGroup) -> None:
 
 
 def parallel(group: EngineGroup) -> dict[str, Value]:
-    """Tensor parallel size, which counts all chips of a stage, and stages."""
+    """Return the tensor parallel size, which counts all chips of a stage, and the number of pipeline stages."""
     return {"tensor_parallel_size": group.tp * group.attention_dp, "pipeline_parallel_size": group.pp}
 
 
 def limits(group: EngineGroup) -> dict[str, Value]:
-    """Sequences and tokens of a pass of one rank, and of a request."""
+    """Return the limits on sequences and tokens in a pass of one rank, and on the tokens of a request."""
     return {"max_batch_size": group.batch, "max_num_tokens": group.tokens, "max_seq_len": group.length}
 
 
 def further(group: EngineGroup) -> dict[str, Any]:
-    """What only the file beside says: how experts are split, drafting, moving keys and values."""
+    """Return the settings that only the configuration file can express: expert split, drafting, KV-cache transfer."""
     config: dict[str, Any] = {}
     if group.moe:
         config["moe_tensor_parallel_size"] = group.expert_tp
@@ -54,7 +58,7 @@ def further(group: EngineGroup) -> dict[str, Any]:
 
 
 def notes(group: EngineGroup) -> list[str]:
-    """What neither says."""
+    """Return notes on what neither the options nor the configuration file express."""
     said = weights(group, _FORMATS)[1]
     if group.norms_spread:
         said.append("cannot be expressed: norms spread over tensor parallel ranks (sequence_parallel)")
@@ -62,7 +66,7 @@ def notes(group: EngineGroup) -> list[str]:
 
 
 def write(group: EngineGroup) -> Written:
-    """A group of chips as options of `trtllm-serve serve`."""
+    """Return a group of chips as options of `trtllm-serve serve`."""
     check(group)
     options: dict[str, Value] = {
         **parallel(group),

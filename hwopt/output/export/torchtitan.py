@@ -1,8 +1,8 @@
-"""A training plan as the job file (TOML) of torchtitan.
+"""Export of a training plan as a job file (TOML) of torchtitan.
 
-Keys, and what a plan must keep, are those of `torchtitan/config/job_config.py`, `distributed/parallel_dims.py`,
-`distributed/pipeline_parallel.py` and `models/*/infra/parallelize.py` of pytorch/torchtitan at v0.2.0, the last but one whose
-jobs are TOML files.
+Keys, and the constraints on a plan, are those of pytorch/torchtitan at v0.2.0, the last version but one with TOML job files:
+`torchtitan/config/job_config.py`, `distributed/parallel_dims.py`, `distributed/pipeline_parallel.py` and
+`models/*/infra/parallelize.py`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ from hwopt.output.export.trainer import Trainer, TrainingLaunch
 
 
 class Shape(NamedTuple):
-    """What tells models apart; `kv_heads` and `ffn` are 0 where a latent, or experts alone, leave them open."""
+    """Dimensions that identify a model. `kv_heads` is 0 for latent attention, `ffn` is 0 where all layers have experts."""
 
     layers: int
     hidden: int
@@ -45,14 +45,14 @@ FLAVORS: dict[tuple[str, str], Shape] = {
     ("deepseek_v3", "236B"): Shape(60, 5120, 128, 0, 12288, 102400, 160, 1536),
     ("deepseek_v3", "671B"): Shape(61, 7168, 128, 0, 18432, 129280, 256, 2048),
 }
-"""Models that torchtitan's code has, by name and flavor."""
+"""Models in torchtitan's code, by name and flavor."""
 
 UNSTAGED = ("qwen3",)
-"""Names of models without a pipeline (`pipelining_fn = None`)."""
+"""Names of models without pipeline support (`pipelining_fn = None`)."""
 
 
 def flavor(model: SimpleNamespace) -> tuple[str, str]:
-    """Name and flavor of a model. **Raises:** `UserError` where torchtitan's code has none of that shape."""
+    """Return the name and flavor of a model. **Raises:** `UserError` where torchtitan's code has none of that shape."""
     dense = model.layers > model.moe_layers
     shape = Shape(
         model.layers,
@@ -73,10 +73,12 @@ def flavor(model: SimpleNamespace) -> tuple[str, str]:
 
 
 def _sharding(asked: TrainingLaunch) -> dict[str, Any]:
-    """Degrees of FSDP, and when weights are let go; what stage of ZeRO that is.
+    """Return the FSDP degrees and whether weights are resharded after the forward pass.
 
-    In a pipeline FSDP keeps gathered weights, and reduces gradients after the last micro-batch: ZeRO-1. Outside of one it
-    gathers weights and reduces gradients at each micro-batch: ZeRO-2 of one micro-batch, or ZeRO-3.
+    In a pipeline, FSDP keeps gathered weights and reduces gradients after the last micro-batch: ZeRO-1.
+    Without a pipeline, it gathers weights and reduces gradients at each micro-batch: ZeRO-2 of one micro-batch, or ZeRO-3.
+
+    **Raises:** `UserError` for a ZeRO stage that torchtitan cannot do with these degrees.
     """
     split, zero = asked.split, asked.zero
     micro_batches = asked.batch // (split.dp * split.micro_batch)
@@ -128,7 +130,7 @@ def _pipeline(asked: TrainingLaunch, name: str) -> dict[str, Any]:
 
 
 def _tensor(asked: TrainingLaunch) -> dict[str, Any]:
-    """Degrees of tensor and context parallelism."""
+    """Return the degrees of tensor and context parallelism. **Raises:** `UserError` where torchtitan does not support them."""
     model, split = asked.model, asked.split
     if split.tp > 1 and not split.sequence_parallel:
         raise UserError(f"tp = {split.tp} shards norms along the sequence too, always")
@@ -141,7 +143,7 @@ def _tensor(asked: TrainingLaunch) -> dict[str, Any]:
 
 
 def _experts(asked: TrainingLaunch) -> dict[str, Any]:
-    """Degrees of expert parallelism, which borrows ranks of dp and cp and, where experts are whole, of tp."""
+    """Return the degrees of expert parallelism. It uses ranks of dp and cp and, where experts are not split, also of tp."""
     split = asked.split
     if not asked.model.moe_layers:
         return {}
@@ -176,7 +178,7 @@ def _recompute(split: SimpleNamespace) -> dict[str, Any]:
 
 
 def _formats(asked: TrainingLaunch) -> tuple[dict[str, Any], list[str]]:
-    """What converts GEMMs, and what the file does not say of it."""
+    """Return the converters for GEMMs in fp8, and notes on what the file cannot express."""
     if asked.precision == "bf16":
         return {}, []
     if asked.precision != "fp8":
@@ -225,7 +227,7 @@ def _write(asked: TrainingLaunch) -> tuple[dict[str, Any], dict[str, str], list[
 
 
 def _lines(file: Mapping[str, Any], above: str = "") -> Iterator[str]:
-    """Sections as TOML: what is no table first, since a table takes what follows it."""
+    """Yield the lines of the sections as TOML. Plain keys of a table precede its subtables, as TOML requires."""
     for name, section in file.items():
         path = f"{above}{name}"
         if plain := {key: value for key, value in section.items() if not isinstance(value, dict)}:

@@ -1,4 +1,5 @@
-"""What is declared of software that trains and reads a file: its plans, the file of one, and both as text and JSON."""
+"""Declaration of training software that reads a settings file: the plans it supports, its file, and that file as text and JSON.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,24 +17,29 @@ from hwopt.workload.training import TrainingRun
 
 
 class TrainingFile(NamedTuple):
-    """A file of launch settings, and what it does not say."""
+    """File of launch settings, and notes on what it cannot express."""
 
     framework: str
     title: str
     version: str
     world_size: int
     environment: dict[str, str]
-    file: dict[str, Any]  # sections, keys and values
+    file: dict[str, Any]  # sections with their keys and values
     notes: list[str]
 
 
 @dataclass(frozen=True)
 class Trainer:
-    """Software that trains, at a version.
+    """Training software at a version.
 
-    **Arguments:** `name` of the file; `start`: how it is started with that file; `write`: sections of a run under a plan,
-    environment and notes, or `UserError` for what the software cannot be told; `lines`: the sections as lines of the file;
-    `families` of chips that it runs on; `held`: what all plans of a search have alike, since no setting speaks of anything else.
+    **Arguments:**
+
+    - `name`: name of the file; `start`: how the software is started with that file;
+    - `write`: returns sections, environment and notes of a run under a plan, or raises `UserError` for what cannot be
+      expressed;
+    - `lines`: yields the sections as lines of the file;
+    - `families`: chip families that it runs on;
+    - `held`: plan variables fixed in a plan search, because the file has no setting for other values.
     """
 
     title: str
@@ -46,7 +52,7 @@ class Trainer:
     held: Mapping[str, float] = field(default_factory=lambda: dict.fromkeys(OFFLOADED, 0.0))
 
     def check(self, flag: str, chip: str, family: str) -> None:
-        """Refuses chips that it does not run on."""
+        """Raise `UserError` for chips that the software does not run on."""
         if family not in self.families:
             raise UserError(
                 f"{flag}: {self.title} does not run on {chip} ({family}); it runs on {', '.join(self.families)}"
@@ -55,55 +61,55 @@ class Trainer:
 
 @dataclass(frozen=True)
 class TrainingLaunch:
-    """A training run and its plan in integers."""
+    """Training run and its plan with integer values."""
 
     run: TrainingRun
     plan: Plan
 
     @property
     def model(self) -> SimpleNamespace:
-        """The model's shape."""
+        """Return the model's dimensions as integers."""
         return SimpleNamespace(**integral(vars(self.run.model)))
 
     @property
     def split(self) -> SimpleNamespace:
-        """The plan's degrees and switches."""
+        """Return the plan's parallel degrees and switches as integers."""
         return SimpleNamespace(**integral(vars(self.plan)))
 
     @property
     def length(self) -> int:
-        """Tokens of a sample."""
+        """Return the tokens of a sample."""
         return round(float(self.run.sequence_length))
 
     @property
     def batch(self) -> int:
-        """Sequences of a step."""
+        """Return the sequences of a step (global batch size)."""
         return round(float(self.run.global_batch_sequences))
 
     @property
     def steps(self) -> int:
-        """Steps of the run, the last one whole."""
+        """Return the number of steps of the run, rounded up."""
         return -round(-float(self.run.tokens) // (self.batch * self.length))
 
     @property
     def zero(self) -> int:
-        """ZeRO stage."""
+        """Return the ZeRO stage, 0 to 3."""
         split = self.split
         return round(split.optimizer_sharded + split.gradients_sharded + split.weights_sharded)
 
     @property
     def precision(self) -> str:
-        """Format of the GEMMs."""
+        """Return the format of the GEMMs."""
         return PRECISIONS[int(np.argmax(np.asarray(self.run.gemm_precision)))]
 
     @property
     def ranks(self) -> int:
-        """Chips."""
+        """Return the number of ranks, one a chip."""
         split = self.split
         return split.tp * split.pp * split.dp * split.cp
 
     def check_common(self) -> None:
-        """Refuses what no file of settings speaks of."""
+        """Raise `UserError` for a plan with features that no settings file can express, such as offloading."""
         split = self.split
         if waiting := [name for name in OFFLOADED if getattr(split, name)]:
             parts = " and ".join(name.removesuffix("_offloaded") for name in waiting)
@@ -121,7 +127,7 @@ _HELD = "nothing waits in a memory pool: no setting speaks of it, and plans that
 
 
 def training_file(framework: str, trainer: Trainer, run: TrainingRun, plan: Plan) -> TrainingFile:
-    """A run under a concrete plan as the file of a framework. **Raises:** `UserError` for what it cannot be told."""
+    """Return a run under a concrete plan as a settings file. **Raises:** `UserError` for what the software cannot express."""
     asked = TrainingLaunch(run, plan)
     asked.check_common()
     sections, environment, notes = trainer.write(asked)
@@ -129,7 +135,7 @@ def training_file(framework: str, trainer: Trainer, run: TrainingRun, plan: Plan
 
 
 def file_text(trainer: Trainer, settings: TrainingFile, title: str) -> str:
-    """The file: comments, then its sections."""
+    """Return the text of the file: comments, then its sections."""
     said = [
         f"{settings.title} {settings.version}, {settings.world_size:,} ranks: {title}",
         f"save as {trainer.name}; {trainer.start}",

@@ -1,4 +1,4 @@
-"""Software that trains and reads a file of settings, by the word for it."""
+"""Training software that reads a settings file, by name."""
 
 from hwopt.output.export import nemo, torchtitan
 from hwopt.output.export.trainer import Trainer

@@ -1,4 +1,4 @@
-"""vLLM's arguments of a group of chips, as of `vllm/engine/arg_utils.py` and `vllm/config` of vLLM 0.33.0."""
+"""vLLM's arguments for a group of chips, as in `vllm/engine/arg_utils.py` and `vllm/config` of vLLM 0.33.0."""
 
 import json
 
@@ -9,7 +9,7 @@ from hwopt.output.export.groups import EngineGroup
 _FORMATS: dict[str, dict[str, Value]] = {
     "bf16": {"--dtype": "auto"},
     "fp8": {"--quantization": "fp8"},
-    "int8": {},  # of the checkpoint: compressed-tensors
+    "int8": {},  # the checkpoint determines it: compressed-tensors
     "fp4": {"--quantization": "modelopt_fp4"},
 }
 
@@ -17,7 +17,10 @@ _CONNECTORS = {"prefill": "kv_producer", "decode": "kv_consumer"}
 
 
 def _experts(group: EngineGroup) -> dict[str, Value]:
-    """Attention in data parallel ranks; with expert parallelism all of their chips hold whole experts."""
+    """Return the arguments for data parallel attention and for expert parallelism over all chips of an instance.
+
+    **Raises:** `UserError` for experts that are both distributed and split: vLLM does one or the other.
+    """
     if group.ep > 1 and group.expert_tp > 1:
         ranks = group.ep * group.expert_tp
         raise UserError(
@@ -29,7 +32,7 @@ def _experts(group: EngineGroup) -> dict[str, Value]:
 
 
 def _layout(group: EngineGroup) -> dict[str, Value]:
-    """Redundant experts, batches in halves, keys and values split by token."""
+    """Return the arguments for redundant experts, overlap of two half batches, and a KV cache split by token."""
     layout: dict[str, Value] = {}
     if group.redundant_experts:
         copies = {"num_redundant_experts": group.redundant_experts}
@@ -42,9 +45,9 @@ def _layout(group: EngineGroup) -> dict[str, Value]:
 
 
 def write(group: EngineGroup) -> Written:
-    """A group of chips as arguments of `vllm serve`."""
+    """Return a group of chips as arguments of `vllm serve`."""
     stored, notes = weights(group, _FORMATS)
-    tokens = max(group.tokens, group.sequences)  # vLLM takes no fewer than sequences
+    tokens = max(group.tokens, group.sequences)  # vLLM requires at least as many tokens as sequences
     arguments: dict[str, Value] = {
         "--tensor-parallel-size": group.tp,
         "--pipeline-parallel-size": group.pp,

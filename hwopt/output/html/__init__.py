@@ -1,1 +1,1 @@
-"""An answer as one self-contained page of HTML: nothing is loaded, the same answer makes the same bytes."""
+"""Rendering of an answer as one self-contained HTML page. It loads nothing, and the same answer gives the same bytes."""

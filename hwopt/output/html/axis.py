@@ -1,4 +1,4 @@
-"""Logarithmic axes in percent of a chart, with round numbers in the unit that fits them."""
+"""Logarithmic axes of a chart, positioned in percent, with round tick values in a fitting unit."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from dataclasses import dataclass
 
 from hwopt.units import fitting
 
-_MARGIN = 0.05  # of the axis, on both sides
-_FEWEST, _MOST = 3, 7  # round numbers on an axis
+_MARGIN = 0.05  # margin at both ends, as a share of the axis
+_FEWEST, _MOST = 3, 7  # number of ticks on an axis
 _STEPS = (1.0, 2.0, 2.5, 5.0)
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One quantity, `low` to `high` in SI units; `factor` of these in one of the unit that is `shown`."""
+    """Axis of one quantity from `low` to `high` (SI).
+
+    **Arguments:** `factor`: SI value of one displayed unit; `shown`: that unit.
+    """
 
     words: str
     low: float
@@ -25,7 +28,7 @@ class Axis:
 
     @staticmethod
     def over(words: str, unit: str, values: Sequence[float]) -> Axis:
-        """An axis that holds positive `values` (SI)."""
+        """Return an axis that covers positive `values` (SI)."""
         low, high = min(values), max(values)
         reach = max(math.log(high / low), 0.5) * _MARGIN
         unit = "" if unit == "1" else unit
@@ -33,21 +36,23 @@ class Axis:
 
     @property
     def label(self) -> str:
-        """`capex (B$)`."""
+        """Return the label of the axis, such as `capex (B$)`."""
         return f"{self.words} ({self.shown})" if self.shown else self.words
 
     def place(self, value: float) -> float:
-        """Where a value (SI) lies, in percent."""
+        """Return the position of a value (SI) on the axis, in percent."""
         return 100.0 * math.log(value / self.low) / math.log(self.high / self.low)
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Round numbers as (percent, text)."""
+        """Return the ticks as (position in percent, text)."""
         low, high = self.low / self.factor, self.high / self.factor
         return [(self.place(value * self.factor), _text(value)) for value in _round_numbers(low, high)]
 
 
 def _round_numbers(low: float, high: float) -> list[float]:
-    """Few multiples of powers of ten; even steps where the axis is short, fewer of them where it is long."""
+    """Return round tick values: a few multiples of powers of ten, or equal steps on a short axis; at most one or so a power on
+    a long one.
+    """
     powers = [10.0**power for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)]
     for subs in ((1.0, 1.5, 2.0, 3.0, 5.0, 7.0), (1.0, 2.0, 5.0), (1.0, 3.0), (1.0,)):
         numbers = [x * sub for x in powers for sub in subs if low <= x * sub <= high]
@@ -64,5 +69,5 @@ def _round_numbers(low: float, high: float) -> list[float]:
 
 
 def _text(value: float) -> str:
-    """A number on an axis."""
+    """Return the text of a tick."""
     return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"

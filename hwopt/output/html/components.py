@@ -1,4 +1,4 @@
-"""What pages are put together from: tiles, tables, bars of budgets, bars of parts."""
+"""Components of HTML pages: tiles, tables, bars of budgets, stacked bars of breakdowns."""
 
 import re
 from collections.abc import Sequence
@@ -9,25 +9,25 @@ from hwopt.output.html.markup import Child, Html, div, element, li, p, span
 from hwopt.output.text.layout import budget_words
 from hwopt.units import label, pretty
 
-_OVER = 1e-4  # a share of a budget so little above one is one
-_LONGEST = 1.5  # bars are cut there; the number beside them is not
-_READABLE = 0.07  # share of a bar from which on a part has room for its number
+_OVER = 1e-4  # relative excess over a budget that still counts as satisfying it
+_LONGEST = 1.5  # bars are cut at this share of the limit; their numbers are not
+_READABLE = 0.07  # minimum share of a bar whose number fits into it
 
 
 def tiles(pairs: Sequence[tuple[str, str]]) -> Html:
-    """The numbers asked for first, each with its name."""
+    """Return tiles with the most requested numbers, each with its name."""
     return element("dl", (div(element("dt", name), element("dd", value)) for name, value in pairs), class_="tiles")
 
 
 def terms(pairs: Sequence[tuple[str, str]]) -> Html:
-    """Names and what is said of each, line by line."""
+    """Return a definition list: names, each with a text, line by line."""
     return element("dl", ((element("dt", name), element("dd", text)) for name, text in pairs), class_="terms")
 
 
 def table(label: str, heads: Sequence[str], rows: Sequence[Sequence[Child]], align: str = "") -> Html:
-    """A table in a box of its own that scrolls.
+    """Return a table in a scrollable region.
 
-    **Arguments:** `align`: a letter a column, l for words and r for numbers; default: words, then numbers.
+    **Arguments:** `align`: one letter a column, l for left and r for right; default: the first column left, the others right.
     """
     looks = ["words" if letter == "l" else None for letter in align or "l" + "r" * (len(heads) - 1)]
     top = (element("th", each, scope="col", class_=look) for each, look in zip(heads, looks, strict=True))
@@ -44,13 +44,16 @@ def _cell(child: Child, look: str | None) -> Html:
 
 
 def named(name: Child, more: str = "") -> Html:
-    """A name, and a few words below it."""
+    """Return a name with a few words in small type below it."""
     return span(name, element("small", more) if more else None, class_="named")
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A budget: what is used of how much (SI), what more of it is worth in words, whether it binds."""
+    """Bar of a budget.
+
+    **Arguments:** `used` and `limit` (SI); `worth`: its marginal value in words; `binds`: whether it is binding.
+    """
 
     name: str
     used: float | None
@@ -69,7 +72,7 @@ class Bar:
 
 
 def budgets(bars: Sequence[Bar]) -> Html:
-    """Budgets as bars, one below the other; the mark is the limit."""
+    """Return a list of budget bars; a mark shows the limit."""
     if not bars:
         return p("The question has no budget.")
     longest = _LONGEST if any(each.is_over for each in bars) else 1.0
@@ -91,16 +94,16 @@ def _budget(each: Bar, longest: float) -> Html:
 
 
 def words(name: str, unit: str) -> str:
-    """A variable or metric as people say it: `HBM bandwidth` for `hbm_bandwidth_bytes_per_s`."""
+    """Return the customary name of a variable or metric: `HBM bandwidth` for `hbm_bandwidth_bytes_per_s`."""
     return re.sub(r"\b(hbm|mfu|hfu|sram)\b", lambda short: short.group().upper(), label(name, unit))
 
 
 _PLAIN = frozenset({"", "chip", "sequence", "of nominal", "stack", "die"})
-"""Units that a variable's name says already."""
+"""Units that the name of a variable already implies."""
 
 
 def amount(value: float | None, unit: str, digits: int = 4) -> str:
-    """A variable's value beside its name."""
+    """Return the formatted value of a variable, for display next to its name."""
     if value is None:
         return ""
     if unit == "m2" and value < 1e-2:
@@ -111,18 +114,18 @@ def amount(value: float | None, unit: str, digits: int = 4) -> str:
 
 
 def part_shade(name: str) -> str:
-    """The variable that holds the colour of a part of a step or of the cost."""
+    """Return the CSS variable with the color of a component of the step time or of the cost."""
     kind = "part-" if name in PARTS else "money-" if name in MONEY else ""
     return f"var(--{kind}{name})" if kind else "var(--other)"
 
 
 def part_named(name: str) -> Html:
-    """A part of a step or of the cost beside a patch of its colour."""
+    """Return the name of a component of the step time or of the cost, with a swatch of its color."""
     return span(swatch(part_shade(name)), name.replace("_", " "))
 
 
 def parts(label: str, rows: Sequence[tuple[str, str, float]]) -> Html:
-    """Parts of a whole as (name, amount, share), largest first: one bar, and a table that says what is what."""
+    """Return a breakdown as a stacked bar and a table. **Arguments:** `rows`: (name, amount, share), the largest first."""
     shares = [f"{name.replace('_', ' ')} {100 * share:.1f} %" for name, _, share in rows]
     stack = (
         span(
@@ -142,5 +145,5 @@ def parts(label: str, rows: Sequence[tuple[str, str, float]]) -> Html:
 
 
 def swatch(colour: str) -> Html:
-    """A patch of a colour of the page, beside the words that say what it means."""
+    """Return a swatch of a color. It is decorative: the words next to it say what the color means."""
     return element("i", class_="swatch", style=f"background:{colour}", aria_hidden="true")

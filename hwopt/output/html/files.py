@@ -1,4 +1,4 @@
-"""Where a page goes: looked at before the long computing starts, written whole or not at all."""
+"""Output file of a page: checked before a long computation starts, and written completely or not at all."""
 
 import contextlib
 import glob
@@ -15,11 +15,12 @@ _LONG_S = 3600.0
 
 
 def writable(flag: str, text: str, example: str = "report.html") -> Path:
-    """The file that a flag names, once a file can be written there; links are followed. Nothing that is there is touched.
+    """Return the path that a flag names, after checking that a file can be written there. Links are followed, existing files
+    kept.
 
-    **Arguments:** `example` of a name, for refusals.
+    **Arguments:** `example`: a file name for error messages.
 
-    **Raises:** `UserError` where it cannot.
+    **Raises:** `UserError` where it cannot be written.
     """
     path = Path(os.path.realpath(path_of(flag, text)))
     if path.is_dir():
@@ -37,7 +38,7 @@ def writable(flag: str, text: str, example: str = "report.html") -> Path:
 
 
 def write(path: Path, text: str) -> None:
-    """One file, whole or not at all.
+    """Write one file completely or not at all.
 
     **Raises:** `UserError` where it cannot be written.
     """
@@ -48,7 +49,7 @@ def write(path: Path, text: str) -> None:
 
 @contextlib.contextmanager
 def _beside(path: Path, what: str) -> Iterator[Path]:
-    """A file of this process's own in the same folder, so that the last step is a rename; it does not stay."""
+    """Yield a temporary file of this process in the same folder, so that a rename completes the write; remove it on exit."""
     beside = path.with_name(f".{path.name[:50]}.{os.getpid()}.partial")
     try:
         with removed_on_exit(beside.unlink):
@@ -58,7 +59,7 @@ def _beside(path: Path, what: str) -> Iterator[Path]:
 
 
 def _sweep_up(path: Path) -> None:
-    """Remove what killed processes left beside a file: an hour is longer than any page takes."""
+    """Remove temporary files that killed processes left; after an hour, longer than any page takes, none is in use."""
     for left in path.parent.glob(f".{glob.escape(path.name[:50])}.*.partial"):
         with contextlib.suppress(OSError):
             if time.time() - left.stat().st_mtime > _LONG_S:

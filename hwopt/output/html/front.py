@@ -1,4 +1,4 @@
-"""The Pareto front of a sweep: charts to hover over, and a table of some of its designs."""
+"""Pareto front of a sweep on a page: interactive charts, and a table of some of its designs."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,14 +15,15 @@ from hwopt.output.text.token_prices import Work
 from hwopt.units import pretty
 
 MOST_POINTS = 400
-"""Points drawn of a front, over all of its charts: a page stays small enough to send."""
+"""Maximum number of points of a front, over all charts, so that a page stays small."""
 
 _CHARTS = 3
 _ROWS = 12  # designs of the front in its table
 
 
 def front_section(dataset: Any, document: Document) -> Html | None:
-    """Charts of the front's first metric against the others, and a table of some of its designs."""
+    """Return charts of the front's first metric against the others, and a table of some designs; None without enough to draw.
+    """
     front, several = document["front"], len(document["cases"]) > 1
     names = list(front[0]["metrics"]) if front else []
     drawable = [each for each in front if _is_positive(each, names)]
@@ -49,7 +50,7 @@ def front_section(dataset: Any, document: Document) -> Html | None:
 
 
 def _is_positive(each: Document, names: Sequence[str]) -> bool:
-    """Whether logarithmic axes can show these metrics of a design."""
+    """Return whether these metrics of a design are positive, as logarithmic axes require."""
     return all((each["metrics"].get(name, {}).get("value") or 0) > 0 for name in names)
 
 
@@ -58,7 +59,7 @@ def _said_names(numbers: Document, names: Sequence[str]) -> list[str]:
 
 
 def _thinned(front: list[Document], most: int) -> list[Document]:
-    """At most so many points, spread evenly, both ends and half of the feasible ones among them where there are enough."""
+    """Return at most `most` evenly spaced points of a front; half are feasible where there are enough."""
     feasible = [place for place, each in enumerate(front) if each["feasible"]]
     return [front[place] for place in sweep.chosen(len(front), feasible, most)]
 
@@ -95,7 +96,7 @@ def _chart(dataset: Any, document: Document, pair: tuple[str, str], front: list[
 
 
 def _axis(metric: str, shown: list[Document], front: list[Document], limits: list[float]) -> Axis:
-    """An axis that holds a metric of the `shown` designs, and the limits that are not far from them."""
+    """Return an axis that covers a metric of the `shown` designs, and the limits that are close to them."""
     values, unit = [each["metrics"][metric]["value"] for each in shown], front[0]["metrics"][metric]["unit"]
     low, high = min(values), max(values)
     near = [limit for limit in limits if low * low / high <= limit <= high * high / low]
@@ -108,7 +109,7 @@ def _point(each: Document, pair: tuple[str, str], said: str, best: bool = False)
 
 
 def _said(each: Document, several: bool, work: Work) -> str:
-    """What a point says: metrics, what bounds it, its design."""
+    """Return the tooltip of a point: metrics, bottleneck, design."""
     lines = [
         f"{words(name, x['unit'])} {sweep.shown(name, x['value'], x['unit'], work)}"
         for name, x in each["metrics"].items()

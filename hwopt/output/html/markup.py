@@ -1,4 +1,7 @@
-"""HTML from values: whatever is not markup already is escaped, so that names of users' files cannot become markup."""
+"""HTML markup from values.
+
+All text that is not already markup is escaped, so that names from user files cannot inject markup.
+"""
 
 from collections.abc import Iterable
 from functools import partial
@@ -7,22 +10,24 @@ from typing import TypeAlias
 from hwopt import escape
 
 Child: TypeAlias = "Html | str | Iterable[Child] | None"
-"""What may stand in an element; None stands for nothing."""
+"""Content of an element; None adds nothing."""
 
 _VOID = frozenset({"meta", "link", "br"})
 
 
 class Html(str):
-    """Text that is markup already."""
+    """Text that is already markup."""
 
 
 def raw(text: str) -> Html:
-    """Markup of our own, word by word. Never for what a user wrote."""
+    """Return text as markup, unescaped. It must never contain user input."""
     return Html(text)
 
 
 def element(tag: str, /, *children: Child, **attributes: str | float | bool | None) -> Html:
-    """One element. `class_` is `class`, other underscores are hyphens; an attribute that is None or False is left out."""
+    """Return an element. `class_` becomes `class`, other underscores become hyphens; an attribute that is None or False is
+    omitted.
+    """
     written = "".join(_attribute(key, value) for key, value in attributes.items())
     if tag in _VOID:
         return Html(f"<{tag}{written}>")
@@ -33,7 +38,7 @@ div, li, p, span = (partial(element, tag) for tag in ("div", "li", "p", "span"))
 
 
 def joined(*children: Child) -> Html:
-    """Children one after the other, escaped where they are plain text."""
+    """Return the children joined, escaped where they are plain text."""
     return Html("".join(map(_child, children)))
 
 

@@ -1,4 +1,4 @@
-"""The page of `sweep --frontier`: certified optima under levels of budgets, and what each budget is worth there."""
+"""Page of `sweep --frontier`: certified optima at several levels of budgets, and the marginal value of each budget."""
 
 from typing import Any
 
@@ -14,7 +14,10 @@ _MOST = 400
 
 
 def optima_page(dataset: Any, command: str, out: str | None = None, figures: tuple[str, ...] = ()) -> str:
-    """One page for `sweep --frontier`; `command` that asked for it, other arguments as in `frontier_document`."""
+    """Return the page of `sweep --frontier`.
+
+    **Arguments:** `command`: the command that produced it; the others as in `frontier_document`.
+    """
     document = frontier_document(dataset, out, figures)
     name, goal, budgets = str(dataset.attrs["title"]), document["objective"], document["budgets"]
     feasible = [each for each in document["points"] if each["feasible"]]
@@ -44,7 +47,7 @@ def optima_page(dataset: Any, command: str, out: str | None = None, figures: tup
 
 
 def _chart(document: dict[str, Any], budget: str, feasible: list[Point]) -> Html | None:
-    """The objective over one budget; of several budgets the others are told by the points."""
+    """Return a chart of the objective against one budget; tooltips state the levels of the other budgets."""
     goal, unit = document["objective"], document["budgets"][budget]
     drawn = [
         points.Point(each["budgets"][budget], each["objective"], "var(--within)", True, _said(document, each))

@@ -1,4 +1,4 @@
-"""The page of `optimize`: the answer, what binds, the design, time and money, sensitivities, how good it is."""
+"""Page of `optimize`: the answer, binding constraints, design, step time and cost, sensitivities, certificate."""
 
 import math
 import shlex
@@ -32,10 +32,13 @@ def optimum_page(
     constants: str = "",
     sensitivities: tuple[Sequence[Parameter], str] = ((), ""),
 ) -> str:
-    """One page for `optimize`.
+    """Return the page of `optimize`.
 
-    **Arguments:** `solution`; the `command` that asked for it; `around`: the interval of the prediction; the mode of its
-    `constants`; `sensitivities`: of `hwopt.analysis.sensitivity.parameters_of`.
+    **Arguments:**
+
+    - `command`: the command that produced the answer;
+    - `around`: prediction interval; `constants`: mode of the constants in use;
+    - `sensitivities`: from `hwopt.analysis.sensitivity.parameters_of`.
     """
     problem, machines = solution.problem, screens.machines(solution.report)
     return page.page(
@@ -62,7 +65,7 @@ def optimum_page(
 
 
 def _answer(solution: Solution) -> Html:
-    """The objective, large, and what is proved of it; of an infeasible question its smallest relaxation."""
+    """Return the objective and its certificate in large type; for an infeasible question its smallest relaxation."""
     goal, gap = solution.problem.objective, solution.certificate.gap
     name, shown = components.words(goal.name, goal.unit), pretty(solution.objective, goal.unit, 4)
     if not solution.feasible:
@@ -80,7 +83,7 @@ def _answer(solution: Solution) -> Html:
 
 
 def _tiles(solution: Solution) -> Html:
-    """The numbers that people ask for first."""
+    """Return tiles with the most requested numbers."""
     report, cluster = solution.report, solution.inputs.cluster
     pairs = _asked_first(report, cluster, solution.plan)
     pairs += [("capital", pretty(float(report.capex_usd), "USD"))] if float(report.capex_usd) else []
@@ -147,7 +150,7 @@ def _bill(solution: Solution) -> Html:
 
 
 def _choices(solution: Solution) -> Html | None:
-    """What became of each combination of choices."""
+    """Return the outcome of each combination of categorical choices; None where there are none."""
     if not solution.choices:
         return None
     unit = solution.problem.objective.unit
@@ -160,7 +163,7 @@ def _choices(solution: Solution) -> Html | None:
 
 
 def _promise(solution: Solution) -> Html | None:
-    """How often the budgets hold when the numbers are off."""
+    """Return the section on chance constraints: how often each budget holds under uncertain inputs; None without them."""
     promise = solution.promise
     if promise is None:
         return None
@@ -172,7 +175,7 @@ def _promise(solution: Solution) -> Html | None:
 
 
 def _splits(title: str, report: Report) -> list[Html]:
-    """Where time and money of a machine go, side by side."""
+    """Return the breakdowns of step time and of cost of a machine, side by side."""
     return [_split(title, cluster.time_split(report)), _split(title, cluster.money_split(report))]
 
 
@@ -214,7 +217,7 @@ def _conditions(title: str, report: Report) -> Html:
 
 
 def _proof(solution: Solution, around: Interval | None, constants: str) -> Html:
-    """The certificate in plain words."""
+    """Return the section on the certificate: proof, scope, residuals, constants."""
     proof = solution.certificate
     if not solution.feasible:
         said = "Proved" if solution.outcome is Outcome.infeasible else "Searched"
@@ -238,11 +241,14 @@ def _proof(solution: Solution, around: Interval | None, constants: str) -> Html:
 
 
 _OF_OPTIMIZE = ("--report", "--regime", "--seconds", "--confidence", "--vary")
-"""Flags with a value that `sweep` has not, or that name another file."""
+"""Flags with a value that `sweep` does not have, or that would name another file."""
 
 
 def _front(solution: Solution, command: str) -> Html | None:
-    """How to get the front that this page has not: designs were bounded and thrown away, not listed."""
+    """Return the command that draws a Pareto front.
+
+    The page itself has none, because branch and bound discards designs without listing them.
+    """
     kept, words = [], iter(shlex.split(command)[2:])
     for word in words:
         name, valued, _ = word.partition("=")
@@ -251,7 +257,7 @@ def _front(solution: Solution, command: str) -> Html | None:
         elif name not in (*_OF_OPTIMIZE, "--json", "--one-sided-prices", "--alternatives"):
             kept.append(word)
     proved = solution.certificate.gap is not None
-    around = ["--within", "1.1"] if proved else []  # which asks for a certified optimum
+    around = ["--within", "1.1"] if proved else []  # --within makes the sweep search a certified optimum first
     again = escape.command(["hwopt", "sweep", *kept, *around, "--report", "front.html"])
     where = "what lies within 10 % of this design" if proved else "the whole box"
     return page.section(
