@@ -106,8 +106,7 @@ def _table(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _proof_lines(solution: PortfolioSolution) -> list[str]:
-    """Return the certificate, a bound on the cost of sharing components, and the total with each member's own best components.
-    """
+    """Return the certificate, a bound on the cost of sharing, and the total in each member's best components."""
     proof, unit = solution.certificate, solution.portfolio.unit
     if not solution.members:
         return []

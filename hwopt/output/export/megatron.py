@@ -34,8 +34,7 @@ _FORMATS: dict[str, dict[str, Value]] = {
 
 
 class MegatronSettings(NamedTuple):
-    """Launch settings of Megatron-LM: arguments of `pretrain_gpt.py`, its environment, and notes on what they cannot express.
-    """
+    """Launch settings of Megatron-LM: arguments and environment of `pretrain_gpt.py`, and notes on what they cannot express."""
 
     arguments: dict[str, Value]
     environment: dict[str, str]
@@ -162,8 +161,9 @@ REFUSED = "cannot be expressed: "
 
 
 def _head_notes(w: SimpleNamespace, tp: int) -> list[str]:
-    """Return a note where tp does not divide the key-value heads: this version of Megatron-LM rejects it, later ones take
-    divisors.
+    """Return a note where tp does not divide the number of key-value heads.
+
+    This version rejects that; later ones also accept divisors.
     """
     groups = w.kv_heads
     if w.kv_rank or not groups % tp:
@@ -226,8 +226,9 @@ def _ramp_notes(run: TrainingRun) -> list[str]:
 
 
 def megatron_flags(run: TrainingRun, plan: Plan) -> tuple[dict[str, Value], dict[str, str], list[str]]:
-    """Return arguments and environment of a training run under a concrete plan, with notes that hold for every Megatron-Core
-    version.
+    """Return arguments, environment and notes of a training run under a concrete plan.
+
+    The notes hold for every Megatron-Core version.
     """
     w, split = (SimpleNamespace(**integral(vars(each))) for each in (run.model, plan))
     length, batch = round(float(run.sequence_length)), round(float(run.global_batch_sequences))

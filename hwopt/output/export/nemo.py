@@ -75,7 +75,7 @@ FORMATS: dict[str, str | None] = {
 
 
 def _said(flag: str, value: Any, asked: TrainingLaunch) -> Any:
-    """Return the value of a flag's key in the recipe, where the two differ."""
+    """Return the value of the recipe's key for a flag."""
     if flag in _FALSE:
         return False
     if flag == "--num-layers-per-virtual-pipeline-stage":

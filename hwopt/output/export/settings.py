@@ -1,5 +1,4 @@
-"""Launch settings of a serving plan: supported software, settings of each group of chips, and their rendering as text and JSON.
-"""
+"""Launch settings of a serving plan: supported software, settings of each chip group, rendering as text and JSON."""
 
 import json
 from collections.abc import Sequence
@@ -173,9 +172,7 @@ def launch_document(settings: LaunchSettings) -> dict[str, Any]:
 
 
 def launch_text(settings: LaunchSettings, title: str) -> str:
-    """Return settings as bash: comments, then for each group the command, its configuration file, and an array of its
-    arguments.
-    """
+    """Return settings as bash: comments, then for each group its command, configuration file and array of arguments."""
     lines = [escape.comment(f"{settings.title} {settings.version}: {title}")]
     lines += [escape.comment(f"- {note}") for note in settings.notes]
     lines += ["MODEL=${MODEL:?path or name of the model}"]

@@ -1,5 +1,4 @@
-"""Declaration of training software that reads a settings file: the plans it supports, its file, and that file as text and JSON.
-"""
+"""Declaration of training software that reads a settings file: supported plans, the file, its text and its JSON."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -50,9 +50,7 @@ class Axis:
 
 
 def _round_numbers(low: float, high: float) -> list[float]:
-    """Return round tick values: a few multiples of powers of ten, or equal steps on a short axis; at most one or so a power on
-    a long one.
-    """
+    """Return round tick values. They are multiples of powers of ten; on a short axis equal steps, on a long one fewer."""
     powers = [10.0**power for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)]
     for subs in ((1.0, 1.5, 2.0, 3.0, 5.0, 7.0), (1.0, 2.0, 5.0), (1.0, 3.0), (1.0,)):
         numbers = [x * sub for x in powers for sub in subs if low <= x * sub <= high]

@@ -15,8 +15,7 @@ _LONG_S = 3600.0
 
 
 def writable(flag: str, text: str, example: str = "report.html") -> Path:
-    """Return the path that a flag names, after checking that a file can be written there. Links are followed, existing files
-    kept.
+    """Return the path that a flag names, after checking that it is writable. Links are followed; existing files are kept.
 
     **Arguments:** `example`: a file name for error messages.
 

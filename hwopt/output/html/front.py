@@ -22,8 +22,7 @@ _ROWS = 12  # designs of the front in its table
 
 
 def front_section(dataset: Any, document: Document) -> Html | None:
-    """Return charts of the front's first metric against the others, and a table of some designs; None without enough to draw.
-    """
+    """Return charts of the front's first metric against the others, and a table of designs; None where nothing can be drawn."""
     front, several = document["front"], len(document["cases"]) > 1
     names = list(front[0]["metrics"]) if front else []
     drawable = [each for each in front if _is_positive(each, names)]

@@ -25,8 +25,9 @@ def raw(text: str) -> Html:
 
 
 def element(tag: str, /, *children: Child, **attributes: str | float | bool | None) -> Html:
-    """Return an element. `class_` becomes `class`, other underscores become hyphens; an attribute that is None or False is
-    omitted.
+    """Return an element.
+
+    `class_` becomes `class`, other underscores become hyphens; an attribute that is None or False is omitted.
     """
     written = "".join(_attribute(key, value) for key, value in attributes.items())
     if tag in _VOID:

@@ -1,4 +1,4 @@
-"""The sheet that every page stands on: head, look, script, the order of what it says."""
+"""Common frame of every HTML page: head, style, script, and the order of the sections."""
 
 import shlex
 from collections.abc import Iterable, Sequence
@@ -10,10 +10,10 @@ from hwopt.output.colours import MONEY, OTHER, OVER, PALE, PARTS, WITHIN, on_gro
 from hwopt.output.html.markup import Child, Html, div, element, li, p, raw, span
 
 _DARK = "#14181D"
-"""Ground of a page in the dark."""
+"""Background color of a page in dark mode."""
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
-"""The browser itself holds the page to what it says: nothing is loaded from anywhere."""
+"""Content security policy: the browser itself prevents the page from loading anything."""
 
 _SHADES = (
     {f"part-{name}": colour for name, colour in PARTS.items()}
@@ -25,10 +25,13 @@ _SHADES = (
 def page(
     kind: str, name: str, question: str, top: Child, sections: Iterable[Child], command: str, sources: Sequence[str]
 ) -> str:
-    """A whole page.
+    """Return a complete page.
 
-    **Arguments:** `kind`: which command answered; `name` of the design question, empty where it is none; `question`: what was
-    asked; `top`: the answer to it; `sections` below; the `command` that makes the page again; `sources` of its numbers.
+    **Arguments:**
+
+    - `kind`: the command that answered; `name`: the design question, empty where there is none;
+    - `question`: the question in words; `top`: the answer to it; `sections`: the sections below it;
+    - `command`: the command that regenerates the page; `sources`: citations of its inputs.
     """
     from hwopt._version import __version__
 
@@ -64,7 +67,9 @@ def page(
 
 
 def _how_to_read(topic: str) -> Html:
-    """Where it is written what the page says: a link where the installation names a site, the command that prints it anyway."""
+    """Return the section that points to the guide: the command that prints it, and a link where the installation names a
+    website.
+    """
     where = guide.address(topic)
     link = p(element("a", f"hwopt {topic} in the guide", href=where)) if where else None
     return section(
@@ -73,35 +78,42 @@ def _how_to_read(topic: str) -> Html:
 
 
 def section(title: str, *children: Child, note: str = "", wide: bool = True) -> Html:
-    """A titled part of the page; `note` stands small under the title; not `wide`: two stand side by side."""
+    """Return a titled section.
+
+    **Arguments:** `note`: a small line below the title; `wide`: whether it takes the full width of the page.
+    """
     small = p(note, class_="note") if note else None
     return element("section", element("h2", title), small, *children, class_=None if wide else "half")
 
 
 def answer(what: str, shown: str, badge: str, proved: bool, proof: str, *more: Child) -> Html:
-    """The answer in large letters: `what` it is, what is `shown` of it, the `badge` of its `proof`, and `more`."""
+    """Return the answer in large type.
+
+    **Arguments:** `what`: label of the answer; `shown`: its value; `badge` and `proof`: the certificate; `more`: further
+    content.
+    """
     mark = span(badge, class_="badge" if proved else "badge open")
     return div(p(what, class_="what"), p(shown, class_="big"), p(mark, proof, class_="proof"), more, class_="answer")
 
 
 def refusal(shown: str, *why: Child) -> Html:
-    """That there is no answer, in large letters, and `why`."""
+    """Return a large notice that there is no answer, with the reason `why`."""
     note = div(why, class_="infeasible", role="note") if why else None
     return div(p(shown, class_="big"), note, class_="answer")
 
 
 def code(command: str, label: str) -> Html:
-    """A command to copy; `label` for readers who do not see it."""
+    """Return a command to copy. **Arguments:** `label`: text for screen readers."""
     return element("pre", element("code", command), tabindex="0", aria_label=label)
 
 
 def _variables() -> str:
-    """Colours as variables: as they are, and light enough to be seen in the dark."""
+    """Return the CSS variables of the colors: unchanged for the light theme, lightened for the dark one."""
     light = "".join(f"--{name}:{colour};" for name, colour in _SHADES.items())
     dark = "".join(f"--{name}:{on_ground(colour, _DARK, 4.0)};" for name, colour in _SHADES.items())
     return f":root{{{light}--ground:#FFFFFF}}@media screen and (prefers-color-scheme:dark){{:root{{{dark}--ground:{_DARK}}}}}\n"
 
 
 def _resource(name: str) -> str:
-    """A file that lies beside this one."""
+    """Return the text of a file in this package."""
     return files("hwopt.output.html").joinpath(name).read_text(encoding="utf-8")

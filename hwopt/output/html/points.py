@@ -1,4 +1,4 @@
-"""Points in a plane to hover over: the Pareto front of a sweep, optima over a budget."""
+"""Interactive scatter charts: the Pareto front of a sweep, or optima against a budget."""
 
 import itertools
 from collections.abc import Sequence
@@ -13,7 +13,13 @@ _RADIUS = 5
 
 @dataclass(frozen=True)
 class Point:
-    """One design: where it stands (SI), its colour, whether it satisfies every limit, and what is said of it in lines."""
+    """Point of a chart, one design.
+
+    **Arguments:**
+
+    - `x`, `y`: position (SI); `shade`: CSS color; `said`: lines of the tooltip;
+    - `holds`: whether it satisfies every limit; `best`: whether it is the best design, drawn as a star.
+    """
 
     x: float
     y: float
@@ -25,7 +31,10 @@ class Point:
 
 @dataclass(frozen=True)
 class AxisLimit:
-    """A budget on one of the two quantities: its words, and where it stands (SI) on x or on y."""
+    """Budget on the quantity of one axis.
+
+    **Arguments:** `words`: its label; `value`: its position (SI); `on_x`: whether on x, else on y.
+    """
 
     words: str
     value: float
@@ -41,10 +50,14 @@ def chart(
     caption: Child = None,
     trace: bool = True,
 ) -> Html:
-    """A figure of points, with what each says.
+    """Return a chart of points with tooltips.
 
-    **Arguments:** `label` for readers who do not see it; `limits` as dashed lines; `keys`: colours and their words;
-    `caption` below; `trace`: join points from left to right by steps, as a front is read.
+    **Arguments:**
+
+    - `label`: text for screen readers; `caption`: text below the chart;
+    - `limits`: budgets, drawn as dashed lines;
+    - `keys`: colors and their meanings for the legend;
+    - `trace`: whether to join the points from left to right by steps, as a Pareto front is drawn.
     """
     across, up = axes
     ordered = sorted(points, key=lambda each: (each.x, each.y))
@@ -103,7 +116,7 @@ def _grid(across: Axis, up: Axis) -> list[Html]:
 
 
 def _steps(across: Axis, up: Axis, ordered: Sequence[Point]) -> list[Html]:
-    """Right, then down: what a front lets one have."""
+    """Return the step line through the points, right and then down: the boundary of what is attainable."""
     places = [(across.place(each.x), 100 - up.place(each.y)) for each in ordered]
     return [
         line

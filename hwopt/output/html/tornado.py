@@ -1,4 +1,4 @@
-"""Sensitivities of an optimum as bars to both sides: each assumption from the low to the high end of what is known of it."""
+"""Tornado chart of an optimum's sensitivities: the effect of each assumption at the low and the high end of its range."""
 
 import math
 from collections.abc import Sequence
@@ -9,12 +9,18 @@ from hwopt.output.html import components, page
 from hwopt.output.html.markup import Child, Html, div, element, li, p, span
 
 _ROWS = 12
-_CUT = 1.0  # relative change at which bars are cut; the numbers beside them are not
-_SHOWN = 1e-4  # changes below are left out
+_CUT = 1.0  # bars are cut at this relative change; their numbers are not
+_SHOWN = 1e-4  # smaller relative changes are left out
 
 
 def section_of(parameters: Sequence[Parameter], unknown: str, question: str) -> Html:
-    """**Arguments:** of `parameters_of`: `parameters`, and why there are none; name of the `question`."""
+    """Return the section with the tornado chart.
+
+    **Arguments:**
+
+    - `parameters` and `unknown`: the result of `parameters_of`, the inputs and the reason where there are none;
+    - `question`: name of the design question.
+    """
     title = "Sensitivities"
     ranked = [each for each in parameters if each.range.stated and not each.input.is_asked and each.swing > _SHOWN]
     rows = ranked[:_ROWS]
@@ -49,7 +55,7 @@ def _row(each: Parameter, longest: float) -> list[Child]:
 
 
 def _bar(end: float, longest: float) -> Html:
-    """From the middle to one side: better to the left, worse to the right, hatched where no design holds."""
+    """Return a bar from the center: better to the left, worse to the right, hatched where no design is feasible."""
     if not math.isfinite(end):
         return span(class_="none", style="left:50%;width:50%")
     width = 50.0 * min(abs(end) / longest, 1.0)

@@ -1,4 +1,6 @@
-"""The page of `sweep`: the best variant, what it uses of each budget, the front to hover over, what stops the others."""
+"""Page of `sweep`: the best variant, its use of each budget, the interactive front, the constraints that stop the other
+variants.
+"""
 
 import json
 from collections.abc import Sequence
@@ -14,11 +16,11 @@ from hwopt.output.text.layout import MODEL_ONLY
 from hwopt.units import pretty
 
 _BOX = {"value": 4, "lower": 3, "upper": 3}
-"""What is said of a variable, and with how many digits."""
+"""Columns of the table of design variables -> number of digits."""
 
 
 def variants_page(dataset: Any, command: str, out: str | None = None, figures: Sequence[str] = ()) -> str:
-    """One page for `sweep`; `command` that asked for it, other arguments as in `sweep_document`."""
+    """Return the page of `sweep`. **Arguments:** `command`: the command that produced it; the others as in `sweep_document`."""
     document = sweep_document(dataset, out, figures)
     name = str(dataset.attrs["title"])
     fields = json.loads(str(dataset.attrs["configuration"]))["fields"]
@@ -75,7 +77,7 @@ def _tiles(document: Document) -> Html:
 
 
 def _best(document: Document, parts: Sequence[tuple[str, float, float]]) -> list[Html]:
-    """Budgets, design and time of the best variant."""
+    """Return the sections on the best variant: budgets, design and step-time breakdown."""
     best = document["best"][0]
     which = "the best variant" if document["feasible"] else "the variant nearest to the limits"
     bars = [components.Bar(**each) for each in best["budgets"]]
@@ -129,7 +131,7 @@ def _slopes(document: Document) -> Html | None:
 
 
 def _proof(document: Document, constants: str) -> Html:
-    """What a sample can say, in plain words."""
+    """Return the section on what a sample can prove, with its method and precision."""
     optimum, unit = document["optimum"], document["objective"]["unit"]
     proof = ("Not proved", "the best of what was evaluated; hwopt optimize proves the best of all integer designs")
     if optimum is not None and optimum["lower_bound"] is not None:

@@ -1,1 +1,1 @@
-"""JSON Schemas of what commands print with `--json`: numbers from their declarations, objects from this folder."""
+"""JSON Schemas of the `--json` output of commands: numbers from their declarations, objects from this package."""

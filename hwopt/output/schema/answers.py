@@ -1,4 +1,4 @@
-"""Schemas of the answers to design questions: optimize, compare, walls, sensitivity, invest, sources."""
+"""JSON Schemas of the answers to design questions: optimize, compare, walls, sensitivity, invest, sources."""
 
 from __future__ import annotations
 

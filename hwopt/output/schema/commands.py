@@ -1,4 +1,4 @@
-"""The schema of each command's `--json`, with its version."""
+"""JSON Schema of each command's `--json` output, with its version."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _ENDS = (
 
 
 def schema_of(command: str) -> dict[str, Any]:
-    """The JSON Schema, 2020-12, of what a command prints with `--json`."""
+    """Return the JSON Schema (2020-12) of a command's `--json` output."""
     answer, needed = COMMANDS[command], set[str]()
     missing = references(answer)
     while missing:
@@ -62,7 +62,7 @@ def schema_of(command: str) -> dict[str, Any]:
 
 
 def _marked(answer: Schema, mark: dict[str, Schema]) -> Schema:
-    """An answer that says which schema it follows."""
+    """Return an answer's schema with the keys that name the schema and its version, also for alternatives and references."""
     if "anyOf" in answer:
         return answer | {"anyOf": [_marked(each, mark) for each in answer["anyOf"]]}
     if "$ref" in answer:

@@ -1,4 +1,4 @@
-"""What schemas are put together from: kinds of values, objects by their keys, definitions that several objects share."""
+"""Building blocks of JSON Schemas: value types, objects by their keys, and references to shared definitions."""
 
 from __future__ import annotations
 
@@ -25,71 +25,71 @@ _SHARED = "#/$defs/"
 
 
 def said(kind: Schema, meaning: str, unit: str = "") -> Schema:
-    """A kind with what it means, and its unit as the annotation `x-unit`."""
+    """Return a schema with a description, and its unit as the annotation `x-unit`."""
     return kind | ({"description": meaning} if meaning else {}) | ({"x-unit": unit} if unit else {})
 
 
 def maybe(kind: Schema) -> Schema:
-    """A kind, or null where there is none."""
+    """Return a schema that also allows null."""
     if isinstance(kind.get("type"), str) and "enum" not in kind:
         return kind | {"type": [kind["type"], "null"]}
     return {"anyOf": [kind, NOTHING]}
 
 
 def word(*known: str) -> Schema:
-    """One of some words."""
+    """Return the schema of an enumeration of words."""
     return {"enum": list(known)}
 
 
 def listed(kind: Schema) -> Schema:
-    """A list."""
+    """Return the schema of a list."""
     return {"type": "array", "items": kind}
 
 
 def pair(kind: Schema) -> Schema:
-    """Two of a kind."""
+    """Return the schema of a list of two values."""
     return listed(kind) | {"minItems": 2, "maxItems": 2}
 
 
 def by_name(kind: Schema) -> Schema:
-    """Any names, each with a value of one kind."""
+    """Return the schema of an object with arbitrary names whose values share one schema."""
     return {"type": "object", "additionalProperties": kind}
 
 
 def record(keys: Mapping[str, Schema], optional: Mapping[str, Schema] | None = None) -> Schema:
-    """An object with some keys, and others that may be there."""
+    """Return the schema of an object. **Arguments:** `keys`: required keys; `optional`: keys that may be absent."""
     return {"type": "object", "properties": {**keys, **(optional or {})}, "required": list(keys)}
 
 
 def either(*kinds: Schema) -> Schema:
-    """One of some kinds."""
+    """Return the schema of a union of alternatives."""
     return {"anyOf": list(kinds)}
 
 
 def shared(name: str) -> Schema:
-    """A definition that several objects share."""
+    """Return a reference to a shared definition."""
     return {"$ref": _SHARED + name}
 
 
 def of(declared: Quantity) -> Schema:
-    """A number as it is declared; null where it is infinite, or not known."""
+    """Return the schema of a declared number, with its meaning and unit; null stands for infinite or unknown values."""
     return said(maybe(NUMBER), declared.meaning, declared.unit)
 
 
 def declared(kind: type, only: Iterable[str] | None = None) -> dict[str, Schema]:
-    """The numbers of a module that are declared, by name."""
+    """Return the schemas of the declared numbers of a class, by name. **Arguments:** `only`: restrict to these names."""
     every = quantities(kind)
     return {name: of(every[name]) for name in (every if only is None else only)}
 
 
 def fields_of(kind: Any) -> dict[str, Schema]:
-    """The numbers of a named tuple or dataclass, by its fields."""
+    """Return the schemas of the numbers of a named tuple or dataclass, by field."""
     names = kind._fields if hasattr(kind, "_fields") else [each.name for each in dataclasses.fields(kind)]
     return {name: maybe(NUMBER) for name in names}
 
 
 def answer(kind: type, asked: Mapping[str, Schema] | None = None) -> Schema:
-    """An object with the declared fields of an answer's class, and the keys of its question."""
+    """Return the schema of an answer's class: its declared fields and, in `asked`, the keys that repeat its question."""
     hints, keys, optional = get_type_hints(kind), dict(asked or {}), {}
     for name, each in declarations(kind).items():
         hint = hints.get(name) or get_type_hints(getattr(kind, name).fget)["return"]
@@ -101,7 +101,7 @@ def answer(kind: type, asked: Mapping[str, Schema] | None = None) -> Schema:
 
 
 def _of_hint(hint: Any) -> Schema:
-    """The kind of value that a type annotation stands for; a number may be null, where it is not finite."""
+    """Return the schema of a type annotation. Numbers may be null, where they are not finite."""
     origin, inside = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         return maybe(_of_hint(next(each for each in inside if each is not NoneType)))
@@ -129,7 +129,7 @@ _PLAIN: dict[Any, Schema] = {
 
 
 def references(schema: Any) -> set[str]:
-    """Names of the definitions that a schema refers to itself."""
+    """Return the names of the definitions that a schema references directly."""
     if isinstance(schema, list):
         return set().union(*map(references, schema))
     if not isinstance(schema, dict):
@@ -139,8 +139,9 @@ def references(schema: Any) -> set[str]:
 
 
 def closed(schema: Any) -> Any:
-    """The same schema that refuses keys which it does not name, where it does not say what others are: what tests hold answers to,
-    users are to ignore such keys.
+    """Return a schema that rejects unknown keys in objects with named keys.
+
+    Tests validate answers against it; users should ignore unknown keys.
     """
     if isinstance(schema, list):
         return [closed(each) for each in schema]

@@ -1,8 +1,11 @@
-"""Names and version of the JSON Schemas, apart from the schemas themselves, which take a second to derive."""
+"""Names and version of the JSON Schemas, separate from the schemas, because deriving those takes a second."""
 
 VERSION = 3
-"""Version of all schemas. It rises where a key disappears, or changes its name, type, unit or meaning; new keys leave it as it is.
-Renamed keys are listed in `results/renames/json_keys.csv`."""
+"""Version of all schemas.
+
+It rises when a key is removed, or changes its name, type, unit or meaning. New keys leave it unchanged.
+Renamed keys are listed in `results/renames/json_keys.csv`.
+"""
 
 
 def identity(command: str) -> str:

@@ -1,4 +1,4 @@
-"""Schemas of machines: plans, reports, what they cost, what is proved of them. Numbers are as their modules declare them."""
+"""JSON Schemas of machines: plans, reports, costs and certificates. Numbers are as declared in their modules."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FEASIBLE = said(YES_OR_NO, "whether every budget and limit holds; exit code 1 wh
 
 
 def every_output() -> dict[str, Schema]:
-    """Numbers that some report has, by name."""
+    """Return the schemas of all metrics that any report has, by name."""
     kinds = (TrainServeReport, ServingReport, TrainingReport)
     return {name: each for kind in kinds for name, each in declared(kind, outputs(kind)).items()}
 
@@ -88,7 +88,7 @@ _PRICES = {
 
 TRAINING = _report(TrainingReport, Footprint, {}, {"stages": listed(record(declared(RampStages)))})
 SERVING = _report(ServingReport, ServingFootprint, _PRICES, {"groups": by_name(record(declared(GroupReport)))})
-"""Keys of a report that are always there, and those that may be."""
+"""Keys of a report in two dictionaries: those always present, and the optional ones."""
 
 ROW_OF_BILL = record({"part": TEXT, "count": NUMBER, "unit_price": said(NUMBER, "", "USD"),
                       "power_w": said(NUMBER, "of one", "W"), "source": TEXT})  # fmt: skip

@@ -1,4 +1,4 @@
-"""Schemas of what is asked about given machines, of sweeps, measured runs and the catalogue."""
+"""JSON Schemas of commands on given machines, of sweeps, measured runs and the catalog."""
 
 from __future__ import annotations
 
@@ -49,7 +49,10 @@ _RUN: dict[str, Schema] = dict.fromkeys(("global_batch", "sequence_length", "tra
 
 
 def _machine(own: dict[str, Schema], optional: dict[str, Schema]) -> Schema:
-    """What was asked, a plan and its report, of either work; and more keys."""
+    """Return the schema of a request, a plan and its report, for training or serving.
+
+    **Arguments:** `own`, `optional`: additional keys.
+    """
     kinds = (TRAINING, "training_plan", _RUN), (SERVING, "serving_plan", _ALSO)
     return either(*(
         record(_ASKED | {"plan": shared(plan)} | keys | own, asked | sometimes | optional)

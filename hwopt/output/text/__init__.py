@@ -1,1 +1,1 @@
-"""Pieces of text screens that several answers share."""
+"""Parts of text screens that several answers share."""

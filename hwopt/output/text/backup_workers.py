@@ -1,4 +1,4 @@
-"""A run that leaves out its slowest replicas, beside one that waits for all, as lines of a screen and as JSON."""
+"""Training without the slowest replicas, compared with waiting for all, as lines of a screen and as JSON."""
 
 import math
 from dataclasses import asdict
@@ -11,7 +11,9 @@ from hwopt.units import pretty
 
 
 def backup_document(study: BackupStudy | None) -> dict[str, Any]:
-    """The asked number of replicas left out, the best and none as JSON; no key where none was asked for."""
+    """Return the run with the requested, the best and no number of replicas left out, as JSON; empty where it was not
+    requested.
+    """
     if study is None:
         return {}
     spread = {"sigma": study.sigma, "least_sigma": number(study.least_sigma)}
@@ -19,7 +21,9 @@ def backup_document(study: BackupStudy | None) -> dict[str, Any]:
 
 
 def backup_lines(study: BackupStudy | None) -> list[str]:
-    """Steps of all replicas, of those asked for, of the best number: time, samples lost, the run."""
+    """Return a table of step time, samples lost and whole run for all replicas, for the requested and for the best number left
+    out.
+    """
     if study is None:
         return []
     best, first = study.best, study.all

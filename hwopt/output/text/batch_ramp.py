@@ -1,4 +1,4 @@
-"""The stages of a run whose batch grows, as parts of its time and for JSON."""
+"""Stages of a run with a batch ramp, as parts of its time and for JSON."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from hwopt.units import pretty
 
 
 def stage_rows(report: TrainingReport) -> list[dict[str, float | None]]:
-    """Each stage's numbers by name; none where the batch is one throughout."""
+    """Return the metrics of each stage by name; none where the batch size is constant."""
     stages = report.stages
     if stages is None:
         return []
@@ -21,7 +21,7 @@ def stage_rows(report: TrainingReport) -> list[dict[str, float | None]]:
 
 
 def stage_parts(report: TrainingReport) -> list[tuple[str, str, float]]:
-    """Stages as (batch, tokens and what a step of it takes, share of the run's time), in columns."""
+    """Return the stages as (batch size, tokens and step metrics, share of the run's time), aligned in columns."""
     rows = stage_rows(report)
     columns = [_aligned(cells) for cells in zip(*map(_cells, rows), strict=True)]
     texts = zip(*columns, strict=True)
@@ -45,7 +45,7 @@ def _aligned(cells: Sequence[str]) -> list[str]:
 
 
 def _count(tokens: float) -> str:
-    """Tokens as people write them."""
+    """Return a number of tokens in customary form (T, B, M)."""
     for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
         if tokens >= size:
             return f"{tokens / size:.4g} {letter}"

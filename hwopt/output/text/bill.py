@@ -1,4 +1,4 @@
-"""The bill of an answer: what is bought, how many, at what price, what it draws, and where the price comes from."""
+"""Bill of materials of an answer: component, quantity, unit price, power, and the source of the price."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,22 +29,25 @@ _PRICED_BY = {
     "redesign of the chip": ("prices", "redesign"), "fans and supplies": ("cooling", "fan_fraction"),
     "building, W of IT": ("site", "construction"), "further sites": ("lines", "site_price"),
 }  # fmt: skip
-"""Part -> the entry that states its price, by what it is of, and the key there."""
+"""Component -> (catalog record, key) that states its price; the record is named by its role."""
 
 _ON_DIES = {"HBM stacks": "memory"}
-"""Parts of a chip without stacks by other names."""
+"""Other names of components of a chip without HBM stacks."""
 
 _WHOLE = ("switches", "spares", "hot spares", "chips of the minimum order unused")
-"""Parts that the model counts in proportion to others, and the last of which is paid for in part; hot spares by the server."""
+"""Components that the model counts in proportion to others. The bill rounds their count up and prices only the used share.
+
+Hot spares are rounded to whole servers.
+"""
 
 _NOTHING, _ROUNDING = 1e-12, 1e-9
 
 PROMPTS, ANSWERS = "prefill: ", "decode: "
-"""What stands before parts of the chips for prompts and for answers, where these are of two kinds."""
+"""Prefixes of components of the prefill and the decode machine, where these have different chips."""
 
 
 class BillItem(NamedTuple):
-    """A part of the bill. **Units:** USD and W of one."""
+    """Row of the bill of materials. **Units:** `unit_price` in USD and `power_w` in W, both of one."""
 
     part: str
     count: float
@@ -62,7 +65,10 @@ class BillItem(NamedTuple):
 
 
 def bill(solution: Solution) -> list[BillItem]:
-    """What an answer buys, parts that count, cost and draw nothing left out; sums are its capital and its peak power."""
+    """Return the bill of materials of an answer, without components that cost and draw nothing.
+
+    The totals are its capital cost and its peak power.
+    """
     known = solution.problem.provenance
     machines = _machines(solution.built.workload, solution.built)
     of = lambda label: known.of_answers if label == ANSWERS else known.records
@@ -70,7 +76,7 @@ def bill(solution: Solution) -> list[BillItem]:
 
 
 def cluster_bill(cluster: Cluster, records: Mapping[str, Record]) -> list[dict[str, Any]]:
-    """The same of a stated cluster, for JSON. **Arguments:** `records`: the entries that it is made of, by what they are of."""
+    """Return the bill of materials of a stated cluster, for JSON. **Arguments:** `records`: its catalog records by role."""
     return [row._asdict() for row in _dearest_first(_rows(cluster, records))]
 
 
@@ -92,7 +98,7 @@ def _rows(cluster: Cluster, records: Mapping[str, Record], label: str = "") -> I
 
 @singledispatch
 def _machines(workload: Any, design: Design) -> list[tuple[str, Design]]:
-    """The machines that an answer buys, with words before their parts where there are two."""
+    """Return the machines that an answer buys, each with a prefix for its components where there are two."""
     return [("", design)]
 
 
@@ -112,7 +118,7 @@ def _(workload: TrainServe, design: Design) -> list[tuple[str, Design]]:
 
 
 def _source(records: Mapping[str, Record], part: str) -> str:
-    """Entry and reference behind a price; the entry alone where its number is made of several."""
+    """Return the catalog record and the citation behind a price; the record alone where its number is derived from several."""
     of, key = _PRICED_BY[part]
     record = records.get(of)
     if record is None:
@@ -122,7 +128,7 @@ def _source(records: Mapping[str, Record], part: str) -> str:
 
 
 def joint_bill(solutions: Iterable[Solution]) -> list[BillItem]:
-    """What several answers buy of the same parts, together: prices and power of one are means where they differ."""
+    """Return the combined bill of materials of several answers. Unit price and power are means where they differ."""
     rows: dict[tuple[str, str], list[BillItem]] = {}
     for solution in solutions:
         for row in bill(solution):
@@ -136,17 +142,17 @@ def joint_bill(solutions: Iterable[Solution]) -> list[BillItem]:
 
 
 def bill_document(solution: Solution) -> list[dict[str, Any]]:
-    """The bill for JSON."""
+    """Return the bill of materials for JSON."""
     return [row._asdict() for row in bill(solution)]
 
 
 def bill_table(solution: Solution) -> list[str]:
-    """The bill as a table: sums below."""
+    """Return the bill of materials as a table with totals."""
     return rows_table(bill(solution), rented(solution))
 
 
 def rows_table(rows: Sequence[BillItem], rents: bool) -> list[str]:
-    """Rows of a bill as a table. **Arguments:** whether a landlord pays."""
+    """Return rows of a bill as a table. **Arguments:** `rents`: whether the machine is rented, so that a landlord pays."""
     cells = rows_cells(rows)
     width = max(len(part) for part, *_ in cells)
     title, note = BILL_TITLE, "; rented: what the landlord buys costs nothing here" if rents else ""
@@ -158,17 +164,17 @@ BILL_TITLE = "What is bought: how many, each, in all, at full load on the design
 
 
 def rented(solution: Solution) -> bool:
-    """Whether someone else pays for what is bought."""
+    """Return whether the machine is rented, so that its owner pays the bill."""
     return float(solution.built.cluster.groups[0].prices.owned) == 0.0
 
 
 def bill_cells(solution: Solution) -> list[list[str]]:
-    """The bill in words: part, count, price of one, price and power of all; the last row is the sum."""
+    """Return the bill as table cells: component, quantity, unit price, total price and power; the last row is the total."""
     return rows_cells(bill(solution))
 
 
 def rows_cells(rows: Sequence[BillItem]) -> list[list[str]]:
-    """Rows of a bill in words, as of `bill_cells`."""
+    """Return rows of a bill as table cells, as in `bill_cells`."""
     cells = []
     for row in rows:
         counted = pretty(row.count, "W") if row.part.endswith("W of IT") else f"{row.count:,.0f}"

@@ -1,4 +1,4 @@
-"""The catalogue as lists and cards: every number with its unit, kind and source."""
+"""Catalog as lists and cards: every number with its unit, type of source, and citation."""
 
 from dataclasses import fields
 from typing import Any
@@ -15,14 +15,14 @@ from hwopt.workload.transformer import active_parameters, total_parameters
 
 
 def kinds() -> tuple[dict[str, Any], str]:
-    """All kinds of entries, with how many there are."""
+    """Return all types of catalog entries with their counts, as JSON and as text."""
     counts = {kind: len(catalog.names(kind)) for kind in catalog.kinds}
     lines = [f"  {kind:<12} {count:>3} entries   hwopt catalog {kind}" for kind, count in counts.items()]
     return {"kinds": counts}, "\n".join(["The catalogue:", *lines])
 
 
 def entries(kind: str) -> tuple[dict[str, Any], str]:
-    """Entries of one kind, with their titles."""
+    """Return the entries of one type with their titles, as JSON and as text."""
     if kind not in catalog.kinds:
         raise UserError(f"unknown kind '{kind}' of catalogue entry: {suggest(kind, catalog.kinds)}")
     titles = {name: catalog.record(kind, name).title for name in catalog.names(kind)}
@@ -31,7 +31,7 @@ def entries(kind: str) -> tuple[dict[str, Any], str]:
 
 
 def entry(record: Record) -> tuple[dict[str, Any], str]:
-    """One entry: text, then a row a number."""
+    """Return one catalog entry as JSON and as text: its text, then a row for each number."""
     stated = {name: _quantity(q, record.citation(name)) for name, q in record.quantities.items()}
     document = {"slug": record.slug, "title": record.title, "text": dict(record.text), "quantities": stated}
     operators = [_operator(each) for each in record.operators]
@@ -54,14 +54,14 @@ def entry(record: Record) -> tuple[dict[str, Any], str]:
 
 
 def stated_words(name: str, q: StatedQuantity) -> str:
-    """A number as its file states it: a year without a comma, a ratio or a count without a unit."""
+    """Return a number as its file states it: a year without a comma, a ratio or a count without a unit."""
     return (
         f"{q.value:.0f}" if name == "year" else f"{pretty(q.value, '', 6)} {q.unit if q.unit != '1' else ''}".rstrip()
     )
 
 
 def _operator(operator: Operator) -> dict[str, Any]:
-    """What is said of an operator, without what is as usual."""
+    """Return the fields of an operator, without those at their default."""
     own = {each.name: (getattr(operator, each.name), each.default) for each in fields(operator)}
     return {"op": operator.op} | {name: value for name, (value, usual) in own.items() if value != usual}
 
@@ -71,10 +71,10 @@ def _number(value: Any) -> str:
 
 
 def shape(path: str) -> tuple[dict[str, Any], str]:
-    """What is read of a model's `config.json`: its shape, and the parameters that follow."""
+    """Return the shape read from a model's `config.json`, with its parameter counts, as JSON and as text."""
     model = catalog.model_of(path)
     every = {name: (np.asarray(getattr(model, name)), each) for name, each in quantities(type(model)).items()}
-    numbers = {name: (float(value), each) for name, (value, each) in every.items() if value.ndim == 0}  # of the whole
+    numbers = {name: (float(value), each) for name, (value, each) in every.items() if value.ndim == 0}  # scalars only
     counts = {"parameters": float(total_parameters(model)), "active_parameters": float(active_parameters(model))}
     record = catalog.record("workloads", path)
     lines = [
@@ -93,7 +93,7 @@ def shape(path: str) -> tuple[dict[str, Any], str]:
 
 
 def _quantity(q: StatedQuantity, source: str) -> dict[str, Any]:
-    """What is known of a number."""
+    """Return the stated fields of a number: value, unit, range, type, source and note."""
     said = {
         "value": q.value,
         "unit": q.unit,

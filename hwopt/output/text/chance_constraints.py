@@ -1,4 +1,4 @@
-"""What an answer promises when the numbers behind it are off: words and JSON."""
+"""Chance constraints of an answer under uncertain inputs, in words and as JSON."""
 
 import math
 from typing import Any
@@ -10,11 +10,11 @@ from hwopt.solver.solution import Solution
 from hwopt.units import pretty
 
 _MOST_CAUSES = 3
-"""Of a budget, in its line."""
+"""Maximum number of causes of variance named for a budget."""
 
 
 def promise_lines(solution: Solution) -> list[str]:
-    """Probability of each budget, by how much its limit was tightened, and what the promise costs."""
+    """Return lines on the probability of each budget, its tightened limit, and the cost of the chance constraint."""
     promise = solution.promise
     if promise is None:
         return []
@@ -56,7 +56,7 @@ def kept_words(promise: ChanceConstraint) -> str:
 
 
 def promise_cells(solution: Solution) -> list[tuple[str, str, str, str]]:
-    """Of each budget its name, how often it holds, its limit, and what makes it vary."""
+    """Return for each budget its name, the probability that it holds, its limit, and its main causes of variance."""
     assert solution.promise is not None
     known = {each.name: (each.limit, each.unit) for each in solution.budgets}
     return [_budget_cells(each, *known[each.name]) for each in solution.promise.budgets]
@@ -70,7 +70,7 @@ def _budget_cells(each: BudgetProbability, limit: float, unit: str) -> tuple[str
 
 
 def cost_words(solution: Solution) -> str:
-    """What the promise costs, in a sentence."""
+    """Return the cost of the chance constraint in a sentence."""
     assert solution.promise is not None
     goal, promise, plain = solution.problem.objective, solution.promise, solution.promise.plain
     before = f"{pretty(plain.objective, goal.unit, 6)}"
@@ -82,7 +82,7 @@ def cost_words(solution: Solution) -> str:
 
 
 def promise_document(promise: ChanceConstraint | None) -> dict[str, Any] | None:
-    """The same for JSON."""
+    """Return the chance constraint for JSON."""
     if promise is None:
         return None
     return {

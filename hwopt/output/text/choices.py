@@ -1,4 +1,4 @@
-"""What became of each combination of choices: words and JSON."""
+"""Outcome of each combination of categorical choices, in words and as JSON."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,11 +9,11 @@ from hwopt.solver.solution import Branch, BranchOutcome
 from hwopt.units import pretty
 
 MOST_SHOWN = 24
-"""Combinations that a screen lists; all are in the JSON."""
+"""Maximum number of combinations that a screen lists; the JSON has all."""
 
 
 def choice_lines(rows: Sequence[Branch], unit: str) -> list[str]:
-    """A line for each combination, the best first."""
+    """Return a line for each combination, the best first."""
     if not rows:
         return []
     width = max(len(each.name) for each in rows[:MOST_SHOWN])
@@ -24,7 +24,7 @@ def choice_lines(rows: Sequence[Branch], unit: str) -> list[str]:
 
 
 def outcome_words(each: Branch, unit: str) -> str:
-    """What became of a combination, in words."""
+    """Return the outcome of a combination in words."""
     if each.fate is BranchOutcome.best and each.objective is not None:
         return f"{pretty(each.objective, unit, 5)}: the best"
     if each.fate is BranchOutcome.refused:
@@ -36,7 +36,7 @@ def outcome_words(each: Branch, unit: str) -> str:
 
 
 def choices_document(rows: Sequence[Branch]) -> list[dict[str, Any]]:
-    """The same for JSON."""
+    """Return the outcomes of the combinations for JSON."""
     return [
         {
             "choice": dict(each.chosen),

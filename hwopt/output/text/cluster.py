@@ -1,4 +1,4 @@
-"""One machine in words: what it does, its memory, heat, racks, power, failures, and where time and money go."""
+"""One machine in words: performance, memory, heat, racks, power, failures, and breakdowns of time and cost."""
 
 import math
 from collections.abc import Sequence
@@ -14,14 +14,14 @@ from hwopt.output.text.token_prices import PER, price_words, tokens_counted
 from hwopt.units import pretty
 
 _MEMORY = {"cache": "KV cache"}
-"""Parts of memory whose name is not that of their field."""
+"""Components of memory whose label differs from their field name."""
 
 Parts = Sequence[tuple[str, str, float]]
-"""Parts of a whole as (name, amount, share)."""
+"""Components of a whole as (name, amount, share)."""
 
 
 class Fact(NamedTuple):
-    """A name, what is said of it, and its parts where it has any that are shown as bars."""
+    """Named statement, with components that are drawn as bars where it has any."""
 
     name: str
     text: str
@@ -29,7 +29,7 @@ class Fact(NamedTuple):
 
 
 class PartsBreakdown(NamedTuple):
-    """What goes where: `parts` largest first, and a `note`."""
+    """Breakdown of a total: `parts`, the largest first, and a `note`."""
 
     title: str
     parts: Parts
@@ -37,7 +37,7 @@ class PartsBreakdown(NamedTuple):
 
 
 def fact_lines(facts: Sequence[Fact]) -> list[str]:
-    """Facts as lines of a screen."""
+    """Return facts as lines of a screen."""
     return [
         line
         for name, text, parts in facts
@@ -47,7 +47,7 @@ def fact_lines(facts: Sequence[Fact]) -> list[str]:
 
 @singledispatch
 def conditions(report: Any) -> list[Fact]:
-    """Throughput, latencies, utilisation, memory, heat, power and failures of a concrete report."""
+    """Return throughput, latencies, utilization, memory, heat, power and failures of a concrete report."""
     raise TypeError(f"nothing is said of a {type(report).__name__}")
 
 
@@ -69,7 +69,7 @@ def _(report: ServingReport) -> list[Fact]:
 
 
 def _groups(report: ServingReport) -> list[Fact]:
-    """What each of two kinds of chips does, holds, draws and costs, chips for prompts first."""
+    """Return utilization, memory, power and cost of the prefill and the decode group, where they have different chips."""
     if report.groups is None:
         return []
     facts = []
@@ -89,7 +89,7 @@ def _groups(report: ServingReport) -> list[Fact]:
 
 @singledispatch
 def memory(report: Any) -> list[Fact]:
-    """What fills a chip's memory."""
+    """Return the memory use of a chip by component."""
     raise TypeError(f"nothing is said of the memory of a {type(report).__name__}")
 
 
@@ -119,17 +119,17 @@ def _memory_parts(report: Report) -> dict[str, float]:
 
 
 _FEW = 0.1
-"""Share of interruptions below which a cause is not named on the screen."""
+"""Share of interruptions below which a screen does not name a cause."""
 
 
 def _causes(report: Report) -> str:
-    """The causes of most interruptions with their shares."""
+    """Return the most frequent causes of interruptions with their shares."""
     parts = shares(rates := report.interruptions._asdict(), sum(map(float, rates.values())))
     return ", ".join(f"{cause} {100 * share:.0f} %" for cause, _, share in parts if share >= _FEW)
 
 
 def _machine(report: Report, failures: str, convention: str = "") -> list[Fact]:
-    """Utilisation, memory, chip, racks, power and failures."""
+    """Return utilization, memory, chip, racks, power and failures."""
     rate = pretty(float(report.model_flops_per_chip_per_s), "FLOP/s")
     kelvin, flux = float(report.junction_temperature_k), float(report.heat_flux_w_per_m2)
     slowed = "" if float(report.clock_margin) >= -1e-9 else ", where its power cap or cooling allows no full load"
@@ -168,7 +168,7 @@ def _throughput(report: ServingReport) -> list[Fact]:
 
 
 def _latencies(report: ServingReport) -> list[Fact]:
-    """Times that users see, those of them that the machine has."""
+    """Return the latencies that users see, those that the service has."""
     first, each = float(report.time_to_first_token_s), float(report.time_per_output_token_s)
     moved, facts = float(report.kv_transfer_s), []
     if not math.isnan(first):
@@ -184,7 +184,7 @@ def _latencies(report: ServingReport) -> list[Fact]:
 
 
 def _percentiles(report: ServingReport) -> list[Fact]:
-    """What most users see in the busiest hour, where it is not more than the machine can answer."""
+    """Return the latency percentiles in the busiest hour; empty where the load exceeds the capacity."""
     facts = []
     for what, name in (("first token", "time_to_first_token"), ("next tokens", "time_per_output_token")):
         values = [(level, float(getattr(report, f"{name}_p{level}_s"))) for level in (50, 95, 99)]
@@ -196,12 +196,12 @@ def _percentiles(report: ServingReport) -> list[Fact]:
 
 
 def violations_text(report: Any) -> list[str]:
-    """Violated constraints, each with its amount."""
+    """Return the violated constraints with their amounts."""
     return [over_words(name, over) for name, over in report.violations().items()]
 
 
 def time_split(report: Report) -> PartsBreakdown:
-    """Parts of a step."""
+    """Return the breakdown of the step time."""
     step, hidden = float(report.step_time_s), float(report.hidden_s)
     parts = [(name, pretty(seconds, "s"), share) for name, seconds, share in breakdown_shares(report)]
     note = f"hidden under other work: {pretty(hidden, 's')} of communication" if hidden > 1e-6 * step else ""
@@ -209,13 +209,13 @@ def time_split(report: Report) -> PartsBreakdown:
 
 
 def time_lines(report: Report) -> list[str]:
-    """Parts of a step, largest first."""
+    """Return the breakdown of the step time as lines, the largest component first."""
     title, parts, note = time_split(report)
     return [*heading(title), *part_lines(parts), *([f"  {note}"] if note else [])]
 
 
 def money_split(report: Report) -> PartsBreakdown:
-    """Parts of the cost."""
+    """Return the breakdown of the cost."""
     what, spent = _paid(report)
     spending = report.spending._asdict()
     parts = shares(spending, sum(map(float, spending.values())))
@@ -225,19 +225,19 @@ def money_split(report: Report) -> PartsBreakdown:
 
 
 def money_lines(report: Report) -> list[str]:
-    """Parts of the cost, largest first."""
+    """Return the breakdown of the cost as lines, the largest component first."""
     title, parts, _ = money_split(report)
     return [*heading(title), *part_lines(parts, 22, 12), f"  {chip_hour(report)}, idle time paid for"]
 
 
 def chip_hour(report: Report) -> str:
-    """What a chip costs by the hour."""
+    """Return the cost of a chip while in use, as a rate in words."""
     return f"a chip in use {pretty(float(report.chip_usd_per_s), 'USD/s', 3)}"
 
 
 @singledispatch
 def _paid(report: Any) -> tuple[str, float]:
-    """What is paid for, in words, and how much, USD."""
+    """Return what the cost pays for, in words, and its amount in USD."""
     raise TypeError(f"no money of a {type(report).__name__}")
 
 
@@ -252,7 +252,7 @@ def _(report: ServingReport) -> tuple[str, float]:
 
 
 def interval_words(report: Any, around: Interval | None, constants: str) -> str:
-    """Which constants, and where a measured step time would lie."""
+    """Return the mode of the constants, and the 80 % prediction interval of the step time."""
     if around is None:
         return f"{constants}: no interval"
     low, high = around.times(float(report.step_time_s))

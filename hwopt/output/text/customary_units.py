@@ -1,4 +1,4 @@
-"""Numbers in the units and words of those who decide: $/kWh, % a year, degC, and what one more unit of each is."""
+"""Numbers in customary units and words, such as $/kWh, %/year and degC, and the size of one more unit."""
 
 from hwopt.design.template_inputs import Input
 from hwopt.output.text.token_prices import TOKENS, Work, counted
@@ -18,7 +18,7 @@ _WRITTEN = {
     "K.m2/W": ("K.cm2/W", "K.cm2/W"),
     "W/m2": ("W/cm2", "W/cm2"),
 }
-"""SI unit -> the one that people use, and how it is written."""
+"""SI unit -> customary unit, and how it is written."""
 
 _POINT = 0.01
 
@@ -27,13 +27,13 @@ _ONE_MORE = {
     "1/s": (_POINT * MULTIPLIERS["1/year"][0], "1 point a year"),
     "USD/W": (1.0, "1 $/W"),
 }
-"""SI unit -> one more, SI and in words."""
+"""SI unit -> one more customary unit, in SI and in words."""
 
 _YEAR_S = MULTIPLIERS["year"][0]
 
 
 def shown(each: Input, factor: float = 1.0) -> str:
-    """A number's value times a factor, in the unit that people use."""
+    """Return an input's value times a factor, in its customary unit."""
     value, unit = each.value * factor, each.unit
     if each.is_temperature:
         return f"{value - ZERO_CELSIUS_K:.3g} degC"
@@ -48,7 +48,7 @@ def shown(each: Input, factor: float = 1.0) -> str:
 
 
 def one_more(each: Input) -> tuple[float, str]:
-    """One more unit of a number: the factor on it, and in words; a tenth of it where no unit is anybody's."""
+    """Return one more unit of an input, as a factor on its value and in words; 10 % where no unit is customary."""
     amount, words = _ONE_MORE.get(each.unit, (0.0, ""))
     if each.is_temperature:
         amount, words = 1.0, "1 K"
@@ -62,13 +62,13 @@ def one_more(each: Input) -> tuple[float, str]:
 
 
 def words(each: Input) -> str:
-    """A number's name without unit, module and underscores: `hbm bandwidth`, `matmul efficiency (bf16)`."""
+    """Return an input's name without unit, module and underscores: `hbm bandwidth`, `matmul efficiency (bf16)`."""
     field = each.name.rpartition(".")[2].partition("[")[0]
     of = f" ({each.label.replace('_', '-')})" if each.label else ""
     return label(field, each.unit) + of
 
 
 def amount(value: float, unit: str, digits: int = 3, work: Work = TOKENS) -> str:
-    """An amount of an objective: of money a token, or another unit of `work`, by the million of them."""
+    """Return an amount of an objective in words; a cost per token (or other unit of `work`) is given per million."""
     own, said = counted(value, unit, work)
     return f"{1e6 * own:.{digits}g} $/M{work[0]}" if unit == "USD/token" else pretty(own, said, digits)

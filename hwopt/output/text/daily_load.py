@@ -1,4 +1,4 @@
-"""A day of requests as lines of a screen and as JSON."""
+"""Day of requests as lines of a screen and as JSON."""
 
 import math
 from typing import Any
@@ -10,7 +10,7 @@ from hwopt.units import pretty
 
 
 def day_document(day: DailyLoad | None) -> dict[str, Any]:
-    """The hours and the day's sums; nothing where no day is asked for."""
+    """Return the hours and totals of the day for JSON; empty where no day was requested."""
     if day is None:
         return {}
     hours = [{name: number(value) for name, value in hour._asdict().items()} for hour in day.hours]
@@ -19,7 +19,7 @@ def day_document(day: DailyLoad | None) -> dict[str, Any]:
 
 
 def day_lines(day: DailyLoad | None) -> list[str]:
-    """A heading, the sums, a line an hour."""
+    """Return a heading, the totals of the day, and a line for each hour."""
     if day is None:
         return []
     idle = 100.0 * day.idle_j / day.energy_j
