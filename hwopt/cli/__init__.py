@@ -1,4 +1,4 @@
-"""The command line: `hwopt COMMAND`. Exit code 2 for bad input, 1 for questions without an answer, 3 for faults."""
+"""Command line `hwopt COMMAND`. Exit codes: 1 infeasible question, 2 bad input, 3 internal error."""
 
 from hwopt.cli.app import entry, main
 

@@ -1,4 +1,4 @@
-"""`python -m hwopt.cli` is `hwopt`."""
+"""Run `hwopt` as `python -m hwopt.cli`."""
 
 from hwopt.cli.app import entry
 

@@ -1,4 +1,4 @@
-"""The process around a command: errors of one line, exit codes, signals, an end that waits for nobody, the cache of kernels."""
+"""Process-level concerns of the CLI: one-line errors, exit codes, signals, fast exit, compilation cache."""
 
 import contextlib
 import gc
@@ -23,11 +23,14 @@ from hwopt.cli.parser import COMMANDS, DEFAULT_OBJECTIVE, build_parser, parse
 from hwopt.errors import UserError
 
 _SIGNALS = {"SIGINT": "interrupted", "SIGTERM": "terminated", "SIGHUP": "hung up"}
-"""Signals that end a command, and what it says then."""
+"""Signals that end a command -> the word printed then."""
 
 _RARELY = 20_000, 20, 100
-"""When Python looks for cycles: traces and recordings are a million objects that stay, and walking them again and again took a
-twentieth of the default question's time (1.2 of 25 s of processors; 0.1 with these, in as much memory)."""
+"""Thresholds of Python's cyclic garbage collector.
+
+Traces are a million long-lived objects. Scanning them repeatedly took a twentieth of the default question's CPU time:
+1.2 of 25 s, instead of 0.1 s with these thresholds, in as much memory.
+"""
 
 _STOPPING = threading.Lock()
 
@@ -36,7 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     began = time.monotonic()
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    # Before JAX loads: cached kernels log pages of processor features. "1" is what JAX itself sets, in a parent that uses it.
+    # Set before JAX loads: loading cached kernels logs pages of processor features. "1" is JAX's own default, inherited from a
+    # parent.
     if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1") == "1":
         os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     try:
@@ -58,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return options.run(options)
     except UserError as error:
         return _fail(2, *_with_page(error, arguments))
-    except BrokenPipeError:  # the reader has left; so do we
+    except BrokenPipeError:  # the reader closed the pipe
         return 0
     except KeyboardInterrupt as stop:
         return _fail(128 + signal.SIGINT, str(stop) or "interrupted")
@@ -74,20 +78,20 @@ _OF_JAX = ("JAX_PLATFORMS", "JAX_ENABLE_X64")
 
 
 def entry() -> NoReturn:
-    """The console script."""
+    """Run the console script `hwopt`; ends the process."""
     gc.set_threshold(*_RARELY)
     _open_standard_files()
     _watch_signals()
     for stream in (sys.stdout, sys.stderr):
-        if stream is not None:  # a name that the terminal cannot print is no reason to fail
+        if stream is not None:  # a name that the terminal cannot print is not an error
             stream.reconfigure(errors="backslashreplace")  # pyright: ignore
     try:
         code = main()
-    except SystemExit as stop:  # help
+    except SystemExit as stop:  # raised by --help
         code = stop.code
     except MemoryError:
         code = _fail(3, "there is not enough memory for this")
-    except Exception as error:  # a fault of ours or of the machine: never 1, which means "no feasible answer"
+    except Exception as error:  # internal error: never 1, which means infeasible
         if os.environ.get("HWOPT_TRACEBACK"):
             raise
         exhausted = "RESOURCE_EXHAUSTED" in str(error)
@@ -97,10 +101,10 @@ def entry() -> NoReturn:
 
 
 def _with_page(error: UserError, arguments: Sequence[str]) -> Sequence[str]:
-    """What is wrong, with the page of the guide on the command.
+    """Return the lines of an error, with a reference to the guide's page on the command.
 
-    What says already where to look stays as it is, and what the machine refuses (a full disk, a file that is not there): no
-    page explains it.
+    An error that already refers to help is unchanged, and so is an error of the system (full disk, missing file): no page
+    explains it.
     """
     *others, last = error.lines
     command = arguments[0] if arguments else ""
@@ -110,28 +114,28 @@ def _with_page(error: UserError, arguments: Sequence[str]) -> Sequence[str]:
 
 
 def _fail(code: int, *messages: str) -> int:
-    """Print messages on standard error, a line each, without the middle of very long ones; return the exit code."""
+    """Print messages on standard error and return the exit code. Each is one line; very long ones lose their middle."""
     cleanup.pause()
     for message in messages:
         line = escape.sentence(message)
         line = line if len(line) <= 600 else f"{line[:300]} ... {line[-300:]}"
-        with contextlib.suppress(OSError, AttributeError):  # nobody to tell
+        with contextlib.suppress(OSError, AttributeError):  # standard error is closed
             print(f"hwopt: {line}", file=sys.stderr, flush=True)
     return code
 
 
 def _watch_signals() -> None:
-    """End on the spot when told to: without what must not be left, with one line, by the code that shells expect.
+    """Install handlers that end the process immediately on a signal: cleanup, one line, and the exit code that shells expect.
 
-    Nothing is raised, since imports and destructors swallow what is, and nothing is waited for: a compiler may take its
-    time. A store is whole at every moment.
+    They raise no exception, because imports and destructors would swallow it. They wait for nothing, because a compilation may
+    take long. A store is consistent at every moment.
     """
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     for name in _SIGNALS.keys() & signal.Signals.__members__.keys():
         if signal.getsignal(number := signal.Signals[name]) in (signal.SIG_DFL, signal.default_int_handler):
             signal.signal(number, lambda number, frame: _stop(number))
-    with contextlib.suppress(ValueError, OSError, RuntimeError):  # then the main thread does it, when it gets to it
+    with contextlib.suppress(ValueError, OSError, RuntimeError):  # if that fails, the main thread handles the signal later
         signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
         threading.Thread(target=lambda: _stop(os.read(reading, 1)[0]), daemon=True).start()
 
@@ -139,7 +143,7 @@ def _watch_signals() -> None:
 def _stop(number: int) -> NoReturn:
     if _STOPPING.acquire(blocking=False):
         cleanup.remove_all()
-        line = "\n" if os.isatty(2) else ""  # behind a bar of progress
+        line = "\n" if os.isatty(2) else ""  # move below a progress bar
         words = f"{line}hwopt: {_SIGNALS[signal.Signals(number).name]}{escape.line(output.behind)}\n"
         with contextlib.suppress(OSError):
             os.write(2, words.encode())
@@ -149,7 +153,10 @@ def _stop(number: int) -> NoReturn:
 
 
 def _open_standard_files() -> None:
-    """Give standard files that are closed a place: else a store's file would take their numbers, and get what goes there."""
+    """Open closed standard streams on the null device.
+
+    Otherwise the file of a store would get their descriptors, and receive what is printed.
+    """
     for number in range(3):
         try:
             os.fstat(number)
@@ -158,10 +165,10 @@ def _open_standard_files() -> None:
 
 
 def _end(code: int) -> NoReturn:
-    """End the process with all that was said, and without the interpreter's farewell.
+    """End the process after flushing its output, without the interpreter's shutdown.
 
-    That would write once more to an output that has failed, and wait for threads of the compiler, which never end where memory
-    ran out.
+    The shutdown would write again to a failed output, and would wait for compiler threads, which never end after memory ran
+    out.
     """
     cleanup.pause()
     for stream in (sys.stdout, sys.stderr):
@@ -169,7 +176,7 @@ def _end(code: int) -> NoReturn:
             stream.flush()
     jax = sys.modules.get("jax")
     if jax is not None and jax.distributed.is_initialized():
-        sys.exit(code)  # processes that share a sweep part in an orderly way
+        sys.exit(code)  # processes that share a sweep disconnect in order
     os._exit(code)
 
 
@@ -192,9 +199,9 @@ def _use_compilation_cache() -> None:
     except SharedFolder as error:
         _fail(0, str(error))
         return
-    except (OSError, RuntimeError):  # RuntimeError: a user without a home
+    except (OSError, RuntimeError):  # RuntimeError: the user has no home folder
         return
-    warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache")  # it compiles again
+    warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache")  # it recompiles instead
     if os.access(folder, os.W_OK):
         jax.config.update("jax_compilation_cache_dir", str(folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)

@@ -1,6 +1,6 @@
-"""The best plan over several clusters: flags that take one of several values each.
+"""Search for the best plan over several clusters: every flag of a cluster may list several values.
 
-It loads the solver: commands import it when they run.
+This module loads the solver; commands import it when they run.
 """
 
 import argparse
@@ -18,10 +18,10 @@ from hwopt.errors import UserError, suggest
 from hwopt.solver.solution import Branch, BranchOutcome
 
 MOST_CLUSTERS = 512
-"""Combinations of choices: seconds each."""
+"""Maximum number of combinations of choices; each takes seconds."""
 
 Answer = tuple[argparse.Namespace, Any, Any, list[Branch]]
-"""Flags of the best cluster, its work, its search, and what became of each combination."""
+"""Flags of the best cluster, its request, its plan search, and the outcome of each combination."""
 
 
 def best_of_clusters(
@@ -29,12 +29,15 @@ def best_of_clusters(
     stated: Callable[[argparse.Namespace], Any],
     searched: Callable[[argparse.Namespace], tuple[Any, Any]],
 ) -> Answer:
-    """The cluster and plan whose objective is least.
+    """Return the cluster and plan with the smallest objective.
 
-    **Arguments:** of flags: `stated` raises `UserError` where they state no cluster, which comes before any search; `searched`
-    returns work and search.
+    **Arguments:**
 
-    **Raises:** `UserError` for what is no choice of a cluster, for a value that states none, and where no combination does.
+    - `stated`: checks the flags of a combination before any search; raises `UserError` where they are invalid;
+    - `searched`: returns request and plan search for the flags of a combination.
+
+    **Raises:** `UserError` for a flag that is not a choice of a cluster, for an unknown value, and where no combination is
+    valid.
     """
     clusters = _clusters(options)
     refused = [refusal(partial(stated, asked)) for _, asked in clusters]
@@ -60,7 +63,7 @@ def best_of_clusters(
 
 
 def _clusters(options: argparse.Namespace) -> list[tuple[Chosen, argparse.Namespace]]:
-    """Every combination of choices, and the flags that state its cluster."""
+    """Return every combination of choices, with the flags of its cluster."""
     flags = (*CLUSTER, DECODE_CHIP)
     known = {each.attribute: each for each in flags if each.kind is TEXT and each.attribute != "workload"}
     values = {}

@@ -1,4 +1,4 @@
-"""Flags of a workload on a cluster of stated size, and the modes that have them."""
+"""Flags of a workload on a cluster of given size, and the modes that they belong to."""
 
 from hwopt.cli.flags import Flag, Modes
 from hwopt.cli.value_types import INTEGER, NOT_NEGATIVE, POSITIVE, SHARE, TEXT, ValueType, one_of
@@ -39,7 +39,7 @@ MACHINE = (
     Flag("--sites", "sites that share the chips equally", INTEGER, 1, TRAINING),
     Flag("--lines", "WAN links between sites (default continental)", TEXT, None, TRAINING),
 )  # fmt: skip
-"""Arguments of `catalog.cluster`."""
+"""Flags passed to `catalog.cluster`."""
 
 RUN = (
     _PRECISION,
@@ -58,7 +58,7 @@ RUN = (
          "2048@2.8T,4096; the last is the global batch (default: the workload's ramp; none)",
          ValueType("BATCH@TOKENS", lambda flag, text: text), None, TRAINING),
 )  # fmt: skip
-"""Arguments of `catalog.training_run`."""
+"""Flags passed to `catalog.training_run`."""
 
 REQUESTS = (
     _MODE,
@@ -89,13 +89,13 @@ REQUESTS = (
          "headroom)", SHARE, None,
          SERVICE),
 )  # fmt: skip
-"""Arguments of `catalog.service`."""
+"""Flags passed to `catalog.service`."""
 
 DECODE_CHIP = Flag(
     "--decode-chip", "chips that generate answers, where they are others than --chip, which then takes prompts", TEXT,
     modes=DISAGGREGATED,
 )  # fmt: skip
-"""Another kind of chip for one of two groups."""
+"""Flag that gives the decode group another type of chip."""
 
 CLUSTER = (
     Flag("--workload", "a name of the catalogue, a .toml or a Hugging Face config.json", TEXT, needed=True),
@@ -103,4 +103,4 @@ CLUSTER = (
     Flag("--chips", "accelerators in the job", INTEGER, needed=True),
     *dict.fromkeys((*MACHINE, *RUN, *REQUESTS)),
 )
-"""All of them."""
+"""All flags of a workload and its cluster."""

@@ -1,4 +1,4 @@
-"""What the help of each command says beyond its flags: what it answers, and lines that run as they stand."""
+"""Help texts of the commands in addition to their flags: descriptions, and examples that run as written."""
 
 import textwrap
 from collections.abc import Sequence
@@ -74,7 +74,7 @@ EXAMPLES = {
     },
     "compare": {
         "train_cost": ("hwopt compare --workload llama3.1-70b --chips h100-sxm,b200,mi300x",),
-        "portfolio": ("hwopt optimize portfolio --choices 'chip=h100-sxm|b200'",),  # a comparison is of one question
+        "portfolio": ("hwopt optimize portfolio --choices 'chip=h100-sxm|b200'",),  # a comparison has a single question
         "": ("hwopt compare {0} --chips h100-sxm,b200",),
     },
     "walls": {
@@ -107,7 +107,7 @@ EXAMPLES = {
             "hwopt sweep train_cost --within 1.1 --samples 1e5 --report front.html",
             "hwopt sweep train_cost --frontier power_budget_w=30e6:60e6:4 --out runs/power",
         ),
-        "train_and_serve": ("hwopt sweep serve_cost --samples 1e6 --report front.html",),  # a sweep has one machine
+        "train_and_serve": ("hwopt sweep serve_cost --samples 1e6 --report front.html",),  # a sweep has a single machine
         "portfolio": ("hwopt sweep portfolio --only assistant --samples 1e6 --report front.html",),
         "": ("hwopt sweep {0} --samples 1e6 --report front.html",),
     },
@@ -160,25 +160,28 @@ EXAMPLES = {
     "completion": {"": ("hwopt completion bash", "hwopt completion fish")},
     "docs": {"": ("hwopt docs", "hwopt docs optimize", "hwopt docs collectives")},
 }
-"""Command -> design question -> lines; "" stands for any other question, and for commands without one."""
+"""Command -> design question -> example lines. "" stands for any other question, and for commands without one."""
 
 FIRST = ("hwopt optimize", "hwopt optimize train_cost --report report.html", "hwopt catalog chips h100-sxm")
-"""Lines of the program's own help."""
+"""Example lines of the program's own help."""
 
 
 def examples(command: str, objective: str) -> tuple[str, ...]:
-    """Lines that run as they stand, for a command's help; `objective` whose fields are its flags."""
+    """Return the example lines for a command's help.
+
+    **Arguments:** `objective`: the design question whose fields are its flags.
+    """
     lines = EXAMPLES[command]
     return lines.get(objective) or tuple(each.format(objective) for each in lines[""])
 
 
 def epilog(lines: Sequence[str], more: str = "") -> str:
-    """The end of a help text: examples, unbroken so that they can be copied, and a sentence."""
+    """Return the end of a help text: examples, unwrapped so that they can be copied, and the text `more`."""
     title = "Example:" if len(lines) == 1 else "Examples:"
     shown = "\n".join([title, *(f"  {each}" for each in lines)])
     return f"{shown}\n\n{filled(more)}" if more else shown
 
 
 def filled(text: str) -> str:
-    """A paragraph in lines that fit a terminal."""
+    """Return a paragraph wrapped to `WIDTH` characters."""
     return textwrap.fill(text, WIDTH, break_on_hyphens=False)

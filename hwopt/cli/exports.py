@@ -1,4 +1,4 @@
-"""Launch settings of an answer: the flag, what it is refused for before any search, and what is printed."""
+"""Launch settings of an answer: the flag, its checks before any search, and the printed files."""
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +11,7 @@ from hwopt.errors import UserError
 
 TRAINERS = ("megatron", "torchtitan", "nemo")
 ENGINES = ("vllm", "sglang", "tensorrt-llm", "dynamo-vllm", "dynamo-sglang", "dynamo-tensorrt-llm")
-"""Software that trains, and that serves, whose launch settings can be printed."""
+"""Training and serving software whose launch settings can be exported."""
 
 EXPORT = Flag(
     "--export", f"print only launch settings: of training for {', '.join(TRAINERS)}, of a service for {', '.join(ENGINES)}",
@@ -19,11 +19,11 @@ EXPORT = Flag(
 )  # fmt: skip
 
 LOOKED_AT = 50
-"""Plans, best first, of which the first that the software can be told is printed."""
+"""Number of best-ranked plans among which the first that the software can express is exported."""
 
 
 def held_for(name: str | None) -> Mapping[str, float]:
-    """What all plans of a search have alike for the settings of some software: nothing, of what can be told of all."""
+    """Return the plan variables to fix in a search for a software's settings; empty where the software expresses all values."""
     if name not in TRAINERS:
         return {}
     from hwopt.output.export.trainers import TRAINERS as KNOWN
@@ -32,7 +32,7 @@ def held_for(name: str | None) -> Mapping[str, float]:
 
 
 def check_export(name: str | None, workload: Any, chip: str, precision: str) -> None:
-    """Refuses software that is not for the workload, does not run on the chip, or has no such GEMMs."""
+    """Raise `UserError` for software that is not for the workload, does not run on the chip, or lacks the GEMM format."""
     if name is None:
         return
     from hwopt import catalog
@@ -73,8 +73,12 @@ def launch_files(
 ) -> Rendered:
     """Return the launch settings of the best plan that the software can express.
 
-    **Arguments:** `name` of the workload; `ranked`: candidate plans, best first; `chips`: the chip of each group;
-    `asked`: returns the question as JSON.
+    **Arguments:**
+
+    - `title`: the question in words; `asked`: returns the question as JSON;
+    - `name`: name of the workload;
+    - `ranked`: candidate plans, the best first;
+    - `chips`: the chip of each group.
     """
     from hwopt.output.export.trainers import TRAINERS as FILES
 

@@ -1,4 +1,7 @@
-"""Flags, each declared once with its kind of value and the modes it belongs to: reading, refusals and help follow from that."""
+"""Command-line flags.
+
+Each is declared once, with value type and modes; parsing, validation and help follow from the declaration.
+"""
 
 import argparse
 from collections.abc import Iterable
@@ -17,16 +20,21 @@ class Modes(NamedTuple):
 
     @property
     def title(self) -> str:
-        """Of their flags, in help."""
+        """Return the title of the modes' flags in help."""
         return f"{self.words} (mode{'s' if len(self.names) > 1 else ''} {', '.join(self.names)})"
 
 
 @dataclass(frozen=True)
 class Flag:
-    """A flag of a command; without dashes a word at its place.
+    """Flag of a command; a name without dashes declares a positional argument.
 
-    **Arguments:** `modes` that have it, all where it is None; `also`: other spellings; `needed`; `alone`: its value without
-    text; `repeats`: several of it add up; `field`: the attribute it sets, where that is not its name.
+    **Arguments:**
+
+    - `modes`: modes that have the flag, all where None;
+    - `also`: other spellings; `needed`: whether it is required;
+    - `alone`: value of the flag without text;
+    - `repeats`: whether several occurrences are merged;
+    - `field`: the attribute it sets, where that differs from its name.
     """
 
     name: str
@@ -42,12 +50,15 @@ class Flag:
 
     @property
     def attribute(self) -> str:
-        """The attribute it sets."""
+        """Return the attribute that the flag sets."""
         return self.field or self.name.lstrip("-").replace("-", "_")
 
 
 class _Read(argparse.Action):
-    """Reads a flag by its kind. What is empty, or stands twice, is refused: no last one wins."""
+    """Argparse action that reads a flag by its value type.
+
+    An empty or repeated flag is an error: the last occurrence does not silently win.
+    """
 
     def __init__(self, option_strings: list[str], dest: str, *, flag: Flag, **keywords: Any):
         super().__init__(option_strings, dest, **keywords)
@@ -57,7 +68,7 @@ class _Read(argparse.Action):
         """Set the attribute of the flag, and remember how it was written."""
         name, given = option_string or self.dest, dict(getattr(namespace, "given", {}))
         if option_string is None and values is self.default:
-            return  # a word that is not there
+            return  # an omitted positional argument
         text = values if isinstance(values, str) else ""
         if isinstance(values, str) and not text.strip():
             raise UserError(f"{name} '{text}': is empty; leave it out, or say what is meant")
@@ -76,7 +87,7 @@ class _Read(argparse.Action):
 
 
 def declare(parser: argparse.ArgumentParser, flags: Iterable[Flag]) -> None:
-    """Give flags to a parser, those of some modes in a group of their own."""
+    """Add flags to a parser. Flags of particular modes get a group of their own."""
     groups: dict[Modes | None, Any] = {None: parser}
     for flag in flags:
         modes, default = flag.modes, flag.default
@@ -95,7 +106,7 @@ def declare(parser: argparse.ArgumentParser, flags: Iterable[Flag]) -> None:
 
 
 def foreign(options: argparse.Namespace, flags: Iterable[Flag], mode: str) -> tuple[str, Modes] | None:
-    """The first flag as it was written that other modes have, and those; None where there is none."""
+    """Return the first given flag that belongs to other modes, as written, and these modes; None where there is none."""
     for flag in flags:
         if flag.modes is not None and mode not in flag.modes.names and flag.attribute in options.given:
             return options.given[flag.attribute].split()[0], flag.modes

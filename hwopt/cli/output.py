@@ -1,4 +1,4 @@
-"""What commands say: a screen or one JSON object, a bar of progress, and what is kept where somebody stops them."""
+"""Output of commands: a screen or one JSON object, a progress bar, and a note on what is kept after an interruption."""
 
 import argparse
 import contextlib
@@ -17,7 +17,7 @@ from hwopt.units import pretty
 JSON = Flag("--json", "print one JSON object on standard output, nothing else there", SWITCH, False)
 
 behind = ""
-"""What stays of what goes on now, in words."""
+"""Note on what is kept if the current work is interrupted."""
 
 
 def say(text: str) -> None:
@@ -41,7 +41,7 @@ def signed(command: str, document: dict[str, Any], line: str = "") -> dict[str, 
 
 
 def show(options: argparse.Namespace, document: Callable[[], Any], screen: Callable[[], str]) -> None:
-    """An answer as strict JSON where that is asked for, with the name of its schema, else as a screen of text."""
+    """Print an answer as strict JSON with the name of its schema where requested, else as a text screen."""
     if options.json:
         say(json.dumps(signed(options.command, document(), options.command_line), indent=2, allow_nan=False))
     else:
@@ -50,7 +50,7 @@ def show(options: argparse.Namespace, document: Callable[[], Any], screen: Calla
 
 @contextlib.contextmanager
 def interruptible(words: str) -> Iterator[None]:
-    """Says what is kept where somebody stops what goes on here."""
+    """Append a note on what is kept to the message of an interruption."""
     global behind
     behind = f": {words}"
     try:
@@ -62,15 +62,17 @@ def interruptible(words: str) -> Iterator[None]:
 
 
 def is_watched(options: argparse.Namespace) -> bool:
-    """Whether somebody sees a bar of progress: a terminal, and no JSON."""
+    """Return whether a progress bar would be seen: on a terminal, and without `--json`."""
     return not options.json and sys.stderr is not None and sys.stderr.isatty()
 
 
 @contextlib.contextmanager
 def bar(options: argparse.Namespace, objective: Any, first: bool = True) -> Iterator[Callable[[Any], None] | None]:
-    """A bar on standard error: variants done, a second, time left, the best objective so far in its unit.
+    """Show a progress bar on standard error: variants done, rate, time left, the best objective so far in its unit.
 
-    **Arguments:** `first` of the processes that share a sweep. **Returns:** what takes `Progress`; None where nobody watches.
+    **Arguments:** `first`: whether this is the first of the processes that share a sweep.
+
+    **Returns:** a function that takes `Progress`; None where no bar is shown.
     """
     if not (first and is_watched(options)):
         yield None

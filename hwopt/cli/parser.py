@@ -1,4 +1,4 @@
-"""The parser: commands with their flags, and errors of one line that name the likely intent."""
+"""Argument parser: commands with their flags, and one-line errors that suggest the intended value."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ from hwopt.errors import UserError, suggest
 
 
 class Command(NamedTuple):
-    """A command: what a list of commands says of it, its flags besides `--json`, and what answers it."""
+    """Command: its summary in the list of commands, its flags besides `--json`, and the function that answers it."""
 
     summary: str
     flags: tuple[Flag, ...]
     answer: runner.Command
-    asks: bool = False  # a design question, whose fields are flags too
+    asks: bool = False  # whether it takes a design question, whose fields are flags too
 
     @property
     def spellings(self) -> dict[str, Flag]:
-        """Its flags, by all their spellings."""
+        """Return the command's flags by all their spellings."""
         return {spelling: flag for flag in (JSON, *self.flags) for spelling in (flag.name, *flag.also)}
 
 
@@ -87,21 +87,30 @@ COMMANDS = {
 }  # fmt: skip
 
 _FLAGS = {spelling: flag for command in COMMANDS.values() for spelling, flag in command.spellings.items()}
-"""Flags of all commands; those of one name are of one kind, but for the chips that `compare` names and others count."""
+"""Flags of all commands by spelling.
+
+Flags with the same name have the same value type, except `--chips`: `compare` takes names, other commands a count.
+"""
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """argparse with errors of one line that name the likely intent. Chosen over tyro, whose error boxes span lines."""
+    """argparse parser with one-line errors that suggest the intended value.
 
-    words: Sequence[str] = ()  # to read
+    Preferred over tyro, whose error boxes span several lines.
+    """
+
+    words: Sequence[str] = ()  # arguments being parsed
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse does; the words are kept for errors."""
+        """Parse like argparse, and keep the arguments for error messages."""
         self.words = list(args)
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        """What is wrong: an unknown flag sooner than one that is missing, which it may be."""
+        """Raise `UserError` with the likely intent.
+
+        An unknown flag takes precedence over a missing one, which it may be a misspelling of.
+        """
         own = self
         known = self._option_string_actions
         unknown = [word for word in self.words if word[:2] == "--" != word and word.split("=")[0] not in known]
@@ -116,13 +125,13 @@ class OneLineParser(argparse.ArgumentParser):
         raise UserError(f"{message} (see {own.prog} --help)")
 
     def _reader(self, word: str) -> OneLineParser:
-        """The parser of the command that a word stands behind; this one where it stands before any."""
+        """Return the parser of the command that precedes an argument; this parser where no command does."""
         commands = [action.choices for action in self._actions if isinstance(action, argparse._SubParsersAction)]
         place = next((at for at, each in enumerate(self.words) if each in COMMANDS), len(self.words))
         return commands[0][self.words[place]] if commands and word in self.words[place:] else self
 
     def _unknown(self, word: str) -> str:
-        """What an argument was probably meant to be that nobody reads, or who has it."""
+        """Return a message on an unknown argument: its likely intended spelling, or the questions and commands that have it."""
         name, is_command = word.split("=")[0], self.get_default("given") is not None
         if not name.startswith("-"):
             return f"'{word}' is one argument too many"
@@ -144,7 +153,10 @@ class OneLineParser(argparse.ArgumentParser):
 
 
 def build_parser(objective: str, kind: type | None) -> OneLineParser:
-    """The parser; `kind` of an objective makes its fields flags of the commands that ask a design question."""
+    """Return the parser.
+
+    **Arguments:** `objective`: name of the design question; `kind`: its class, whose fields become flags.
+    """
     known = ", ".join(registry.names())
     questions = f"Design questions: {known}; hwopt optimize QUESTION --help lists their budgets."
     question = Flag("objective", f"a design question (default {DEFAULT_OBJECTIVE}): {known}", TEXT, objective)
@@ -176,12 +188,12 @@ def build_parser(objective: str, kind: type | None) -> OneLineParser:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Read a command line."""
+    """Parse a command line."""
     return build_parser(*objective_of(arguments)).parse_args(arguments)
 
 
 def objective_of(arguments: Sequence[str]) -> tuple[str, type | None]:
-    """Name and class of the objective that is asked for; the class adds its fields to the flags."""
+    """Return the name and class of the requested design question; the class adds its fields to the flags."""
     if not arguments or arguments[0] not in COMMANDS or not COMMANDS[arguments[0]].asks:
         return DEFAULT_OBJECTIVE, None
     name, before = DEFAULT_OBJECTIVE, JSON.name
@@ -196,7 +208,7 @@ def objective_of(arguments: Sequence[str]) -> tuple[str, type | None]:
 
 
 class CommandLine(NamedTuple):
-    """The command line as commands receive it with their options, so that none of them imports the parser."""
+    """Parser functions, passed to commands with their options, so that no command needs to import the parser."""
 
     commands: dict[str, Command]
     build_parser: Callable[[str, type | None], OneLineParser]

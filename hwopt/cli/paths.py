@@ -1,4 +1,4 @@
-"""Where commands write: pages, figures and stores, looked at before anything long starts."""
+"""Output paths of commands (pages, figures, stores), checked before any long computation starts."""
 
 import argparse
 import tempfile
@@ -27,14 +27,14 @@ _FIGURES = ".figures"
 
 
 def page_path(options: argparse.Namespace) -> Path | None:
-    """The page of `--report`, which can be written; None without the flag."""
+    """Return the file of `--report` after checking that it can be written; None without the flag."""
     from hwopt.output.html.files import writable
 
     return None if options.report is None else writable("--report", options.report)
 
 
 def figure_path(options: argparse.Namespace) -> Path | None:
-    """The image of `--figure`, likewise."""
+    """Return the image file of `--figure` after checking that it can be written; None without the flag."""
     from hwopt.output.html.files import writable
 
     path = None if options.figure is None else writable("--figure", options.figure, "figure.png")
@@ -46,7 +46,7 @@ def figure_path(options: argparse.Namespace) -> Path | None:
 
 
 def _drawn_there(place: "UPath", draw: Callable[[Path], Any]) -> tuple[str, ...]:
-    """Figures in an object store, where they are: drawn in a folder of this machine first."""
+    """Draw figures for an object store: in a temporary local folder, then uploaded. Return their addresses."""
     from hwopt.sweeps.storage import uploaded
     from hwopt.sweeps.store import writing
 
@@ -57,9 +57,9 @@ def _drawn_there(place: "UPath", draw: Callable[[Path], Any]) -> tuple[str, ...]
 
 @dataclass(frozen=True)
 class Outputs:
-    """Where a study of many designs goes: its store, figures beside it, its page; None for what is not asked for.
+    """Outputs of a study of many designs: its store, figures next to it, its page; None for those not requested.
 
-    **Raises:** `UserError` for what can name no folder of its own, and where a file stands in the way of figures.
+    **Raises:** `UserError` for a path without a folder name of its own, and where a file blocks the folder of figures.
     """
 
     options: argparse.Namespace
@@ -69,7 +69,7 @@ class Outputs:
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> "Outputs":
-        """Those that the flags `--out`, `--no-figures` and `--report` name."""
+        """Return the outputs that `--out`, `--no-figures` and `--report` name."""
         from hwopt.sweeps.storage import as_os_errors, place_of
 
         folder = figures = None
@@ -98,7 +98,7 @@ class Outputs:
         document_of: Callable[..., Any],
         screen_of: Callable[..., str],
     ) -> None:
-        """Figures and page of a study's dataset, then its screen or JSON. Paths are said as the user wrote them."""
+        """Write figures and page of a study's dataset, then print its screen or JSON. Paths appear as the user wrote them."""
         from hwopt.output.html.files import write
 
         remote = self.folder is not None and not isinstance(self.folder, Path)

@@ -1,4 +1,4 @@
-"""What is asked of a plan, by the flags of `hwopt plan`: the work, limits, how many of the next best."""
+"""Arguments of a plan search from the flags of `hwopt plan`: request, limits, number of next best plans."""
 
 import argparse
 import math
@@ -16,7 +16,10 @@ _LIMITS = {
 
 
 def work_asked(options: argparse.Namespace, flags: Sequence[Flag]) -> Any:
-    """The `Work` of the command's `flags`."""
+    """Return the `ClusterRequest` of the flags, after checking that its plans can be exported.
+
+    **Arguments:** `flags` of the command.
+    """
     from hwopt.cli.request import cluster_request
 
     work = cluster_request(options, flags)
@@ -26,11 +29,11 @@ def work_asked(options: argparse.Namespace, flags: Sequence[Flag]) -> Any:
 
 
 def limits(options: argparse.Namespace) -> dict[str, float]:
-    """Limits that are asked for, by metric."""
+    """Return the requested latency limits by metric."""
     stated = {metric: getattr(options, name) for name, metric in _LIMITS.items()}
     return {metric: limit for metric, limit in stated.items() if limit is not None and math.isfinite(limit)}
 
 
 def top(options: argparse.Namespace) -> int:
-    """How many of the next best plans are kept."""
+    """Return the number of next best plans to keep."""
     return max(options.top, LOOKED_AT) if options.export is not None else options.top

@@ -1,4 +1,4 @@
-"""Design questions on the command line: an objective's fields as flags, and the objective that they state."""
+"""Design questions on the command line: fields of an objective as flags, and the objective built from them."""
 
 import argparse
 import dataclasses
@@ -25,13 +25,13 @@ _ALSO = {"sequence_length": ("--seq-len",)}
 
 
 def flag_of(field: str) -> str:
-    """The flag of an objective's field."""
+    """Return the flag of an objective's field."""
     return "--" + field.replace("_", "-")
 
 
 def field_flags(kind: type) -> tuple[Flag, ...]:
-    """Fields of an objective as flags."""
-    meanings: dict[str, str] = getattr(kind, "meanings", {})  # optional: field -> a few words
+    """Return the fields of an objective as flags."""
+    meanings: dict[str, str] = getattr(kind, "meanings", {})  # optional: field -> description
     flags = []
     for field in dataclasses.fields(kind):
         meaning, default = meanings.get(field.name, ""), field.default
@@ -43,22 +43,22 @@ def field_flags(kind: type) -> tuple[Flag, ...]:
 
 
 def _shown(default: object) -> str:
-    """A default as people read it."""
+    """Return a default value as text for help."""
     if isinstance(default, float):
         return f"{default:g}" if math.isfinite(default) else "no limit"
     return str(default) if default != "" else "none"
 
 
 def asked_objective(options: argparse.Namespace) -> Any:
-    """The objective with the fields that were given."""
-    if options.objective != options.asked:  # its flags are not the ones that were read
+    """Return the objective with the fields given as flags."""
+    if options.objective != options.asked:  # the flags were parsed for another objective
         raise UserError(f"write the objective first: hwopt {options.command} {options.objective} ...")
     fields = (field.name for field in dataclasses.fields(options.kind))
     return options.kind(**{name: value for name in fields if (value := getattr(options, name)) is not None})
 
 
 def check_choices(options: argparse.Namespace) -> None:
-    """Refuses a choice that a flag of its own says already."""
+    """Raise `UserError` for a choice whose own flag is also given."""
     known = {each.name for each in dataclasses.fields(options.kind)}
     for name in options.choices:
         if name in known and name in options.given:
@@ -66,12 +66,12 @@ def check_choices(options: argparse.Namespace) -> None:
 
 
 def questions_with(flag: str) -> list[str]:
-    """Questions that have a field of that flag."""
+    """Return the names of the questions that have a field with this flag."""
     owners = []
     for name in registry.names():
         try:
             kind = registry.load(name)
-        except UserError:  # another's, which cannot be imported
+        except UserError:  # a third-party question that cannot be imported
             continue
         if any(flag in (each.name, *each.also) for each in field_flags(kind)):
             owners.append(name)

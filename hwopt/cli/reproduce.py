@@ -20,10 +20,10 @@ DESIGN = Flag(
 )  # fmt: skip
 
 EQUAL = 1e-9
-"""Largest relative difference of numbers that count as the same: rounding of the last bits, far below any model's."""
+"""Largest relative difference of numbers that count as equal: rounding errors, far below the model's accuracy."""
 
 _LOGARITHMS = ("margins", "violations", "max_violation")
-"""Keys of logarithms: differences of these numbers are already relative."""
+"""Keys whose numbers are logarithms; their differences are already relative."""
 
 
 def reproduce(options: argparse.Namespace) -> Rendered:
@@ -36,7 +36,7 @@ def reproduce(options: argparse.Namespace) -> Rendered:
     evaluate, point = _KINDS[asked.command]
     try:
         design = point(stated)
-    except (KeyError, TypeError, AttributeError):  # of the file; what evaluation raises is not
+    except (KeyError, TypeError, AttributeError):  # the file is malformed; errors of the evaluation itself are not caught
         raise UserError(f"--design {options.design}: its design is not one that {asked.command} prints") from None
     document, screen, feasible = evaluate(asked, *design)
     differences = dict(_differences(stated, document))
@@ -83,7 +83,9 @@ def _command(
 
 
 def _point_of_optimum(stated: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
-    """Return the choices of an answer, and the variables of each member of a portfolio, by "" those of a single question."""
+    """Return the choices of an answer, and the variables of each member of a portfolio; the key "" stands for a single
+    question.
+    """
     chosen = next((dict(each["choice"]) for each in stated["choices"] if each["outcome"] == "best"), {})
     answers = {each["name"]: each["answer"] for each in stated["members"]} if "members" in stated else {"": stated}
     return chosen, {name: _values(each) for name, each in answers.items()}
@@ -153,4 +155,4 @@ def _differences(stated: Any, found: Any, path: str = "") -> Iterator[tuple[str,
     elif isinstance(stated, int | float) and isinstance(found, int | float) and not isinstance(stated, bool):
         logarithm = any(key in path for key in _LOGARITHMS)
         difference = abs(stated - found) / (1.0 if logarithm else max(abs(stated), abs(found)) or 1.0)
-        yield path, difference if difference <= 1.0 else 1.0  # also of infinity, and of what is not a number
+        yield path, difference if difference <= 1.0 else 1.0  # 1 also stands for an infinite or undefined difference

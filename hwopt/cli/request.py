@@ -1,6 +1,6 @@
-"""The work of a cluster, as the flags describe it: a training run or a service. What differs between them is told here.
+"""Request for a cluster from the flags: a training run or a service. The differences between the two are handled here.
 
-It loads the catalogue: commands import it when they run.
+This module loads the catalog; commands import it when they run.
 """
 
 import argparse
@@ -25,35 +25,35 @@ _KINDS = {
     "prices": "prices", "site": "sites", "storage": "storages", "recovery": "recoveries", "pool": "pools", "cooling": "cooling",
     "scale_up": "links", "scale_out": "links", "rack": "racks",
 }  # fmt: skip
-"""What an entry is of -> the kind of the catalogue that it is looked up in."""
+"""Role of a record in a cluster -> type of catalog entry."""
 
 
 @dataclass(frozen=True)
 class ClusterRequest:
-    """What is asked of a cluster."""
+    """Request for a workload on a cluster, built from flags."""
 
     options: argparse.Namespace
     workload: Any
-    plan: Callable[[], Any]  # of the flags; None where the best one is to be searched
-    stack: str | None  # where no flag names one; None for the chip's own
-    measured: Callable[[PredictionContext], Interval | None]  # how far a measured cluster may lie from a prediction
-    requests: dict[str, Any]  # what is asked besides workload and cluster, as JSON
-    words: str  # and in words
+    plan: Callable[[], Any]  # returns the plan of the flags; None to search for the best one
+    stack: str | None  # software stack unless a flag names one; None for the chip's own
+    measured: Callable[[PredictionContext], Interval | None]  # prediction interval of a measured cluster
+    requests: dict[str, Any]  # further requirements, as JSON
+    words: str  # further requirements, in words
 
     @property
     def decode_chip(self) -> str | None:
-        """The chip that generates answers, where it is another than that for prompts."""
+        """Return the chip of the decode group, where it differs from that of the prefill group; else None."""
         other = getattr(self.options, "decode_chip", None)
         slug = lambda chip: catalog.record("chips", chip).slug
         return other if other is not None and slug(other) != slug(self.options.chip) else None
 
     @property
     def chips(self) -> tuple[str, ...]:
-        """Names of the chips: one, or that of prompts and that of answers."""
+        """Return the names of the chips: one, or those of prefill and decode."""
         return (self.options.chip,) if self.decode_chip is None else (self.options.chip, self.decode_chip)
 
     def cluster(self, chips: int) -> Any:
-        """The cluster, with some number of chips; a pair of them where two groups have chips of their own kind."""
+        """Return the cluster with a number of chips; a pair of clusters where prefill and decode have different chips."""
         if self.decode_chip is not None:
             return catalog.cluster_pair(self.options.chip, self.decode_chip, chips, **_values(self.options, MACHINE))
         values: dict[str, Any] = {"stack": self.stack} | _values(self.options, MACHINE)
@@ -61,7 +61,7 @@ class ClusterRequest:
 
     @property
     def kinds(self) -> dict[str, "ClusterRequest"]:
-        """The work of each kind of chip alone, by the group that has it: of one kind itself."""
+        """Return the request on each type of chip alone, by chip group; for a single type the request itself."""
         if self.decode_chip is None:
             return {"": self}
         chips = {"prefill": self.options.chip, "decode": self.decode_chip}
@@ -69,7 +69,7 @@ class ClusterRequest:
 
     @property
     def records(self) -> dict[str, catalog.Record]:
-        """The catalogue entries that a cluster's prices stand in, by what they are of; of one kind of chip."""
+        """Return the catalog records that state a cluster's prices, by role; for a single type of chip."""
         options, chip = self.options, catalog.record("chips", self.options.chip)
         named = {
             "prices": options.prices,
@@ -86,7 +86,7 @@ class ClusterRequest:
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The references behind cluster and workload, each once; what the constants were fitted to comes first."""
+        """Return the references of cluster and workload without duplicates; the data behind the constants comes first."""
         if len(self.kinds) > 1:
             return tuple(dict.fromkeys(source for each in self.kinds.values() for source in each.sources))
         options = self.options
@@ -100,21 +100,21 @@ class ClusterRequest:
         return Provenance(self.records | further, options.constants).sources
 
     def interval(self, report: Any, plan: Any) -> Interval | None:
-        """The interval of a prediction; None for disaggregated plans on one kind of chip: none was measured."""
+        """Return the prediction interval; None for disaggregated plans on one type of chip, which were never measured."""
         if len(self.kinds) > 1:
             return widest([each.measured(PredictionContext()) for each in self.kinds.values()])
         return None if plan.disaggregated else self.measured(PredictionContext(float(report.mfu), self.options.chips))
 
     @property
     def document(self) -> dict[str, Any]:
-        """What is asked, as JSON."""
+        """Return the request as JSON."""
         other = {} if self.decode_chip is None else {"decode_chip": self.decode_chip}
         named = {name: getattr(self.options, name) for name in ("workload", "chip", "chips", "precision")}
         return named | other | {"approximations": catalog.approximations(self.options.workload)} | self.requests
 
     @property
     def title(self) -> str:
-        """What is asked, in words."""
+        """Return the request in words."""
         options, workload = self.options, catalog.named(self.options.workload)
         cluster = f"{workload} on {options.chips:,} x {options.chip}"
         if self.decode_chip is not None:
@@ -131,18 +131,18 @@ class ClusterRequest:
 
     @property
     def _foreign_software(self) -> str:
-        """A line where two groups run software of different make, which nobody has seen hand over keys and values."""
+        """Return a note where the two groups run software of different vendors: their KV-cache transfer was never measured."""
         stacks = [str(each.stack) for each in self.kinds.values()]
-        makes = {re.sub(r"-\d{4}$", "", each) for each in stacks}  # but for the year of its release
+        makes = {re.sub(r"-\d{4}$", "", each) for each in stacks}  # ignore the release year
         if self.options.stack or len(makes) == 1:
             return ""
         return f"\n  software       {' and '.join(stacks)}: that one hands keys and values to the other is an assumption (--stack)"
 
 
 def cluster_request(options: argparse.Namespace, flags: Iterable[Flag]) -> ClusterRequest:
-    """The work of a command's mode.
+    """Return the request of a command's mode.
 
-    **Raises:** `UserError` for flags that other modes have, and for formats that the chip does not compute in.
+    **Raises:** `UserError` for flags of other modes, and for formats that the chip does not compute in.
     """
     if stranger := foreign(options, flags, options.mode):
         flag, modes = stranger
@@ -157,14 +157,14 @@ def cluster_request(options: argparse.Namespace, flags: Iterable[Flag]) -> Clust
 
 
 def _alone(options: argparse.Namespace, chip: str) -> ClusterRequest:
-    """The work of a service on one kind of chip."""
+    """Return the request for a service on one type of chip."""
     asked = copy.copy(options)
     asked.chip, asked.decode_chip = chip, None
     return _serving(asked)
 
 
 def _values(options: argparse.Namespace, flags: Iterable[Flag]) -> dict[str, Any]:
-    """What flags say, by the name of the argument that each stands for."""
+    """Return the values of the flags that are set, by attribute name."""
     values = {each.attribute: getattr(options, each.attribute) for each in flags}
     return {name: value for name, value in values.items() if value is not None}
 

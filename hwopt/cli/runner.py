@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rendered:
-    """An answer whose forms are functions, called only for what the flags request; else as `hwopt.output.answer.Answer`."""
+    """Answer given as functions for JSON, screen, page and figure, called only for the forms that the flags request.
+
+    Its attributes are those that `run` needs from `hwopt.output.answer.Answer`.
+    """
 
     document: Callable[[], Any]
     screen: Callable[[], str]
@@ -25,7 +28,7 @@ class Rendered:
 
 
 Command = Callable[[argparse.Namespace], "Answer | Rendered | int"]
-"""What a command does: return its answer, or an exit code where it has printed all there is to say."""
+"""Command function: returns its answer, or an exit code where it has already printed everything."""
 
 
 def run(command: Command, options: argparse.Namespace) -> int:

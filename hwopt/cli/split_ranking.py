@@ -1,4 +1,4 @@
-"""`hwopt plan --splits`: prefill and decode together and apart, ranked; on one kind of chip, or on several candidates for each."""
+"""`hwopt plan --splits`: colocated and disaggregated prefill and decode, ranked, for one or several candidate chips."""
 
 import argparse
 import copy
@@ -12,14 +12,14 @@ from hwopt.cli.runner import Rendered
 from hwopt.errors import UserError, suggest
 
 _GROUPS = ("chip", "decode_chip")
-"""Flags of which `--choices` may list several: chips for prompts, and for answers."""
+"""Flags for which `--choices` may list several chips: prefill and decode."""
 
 MOST_PAIRS = 64
-"""Pairs of chips that are ranked: seconds each."""
+"""Maximum number of pairs of chips that are ranked; each takes seconds."""
 
 
 def ranked_splits(options: argparse.Namespace, flags: Sequence[Flag]) -> Rendered:
-    """Return every way to share the chips, ranked. **Arguments:** `flags` of the command."""
+    """Return every split of the chips between prefill and decode, ranked. **Arguments:** `flags` of the command."""
     from hwopt.output.answers.disaggregation import splits_document, splits_lines
     from hwopt.output.answers.plans import plan_screen
     from hwopt.planning import plan_search
@@ -45,7 +45,7 @@ def ranked_splits(options: argparse.Namespace, flags: Sequence[Flag]) -> Rendere
 
 
 def _asked(options: argparse.Namespace, flags: Sequence[Flag]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Works and ways by name: together on each chip that is named, then apart on each pair of them."""
+    """Return requests and split options by name: colocated on each named chip, then disaggregated on each pair of chips."""
     from hwopt.planning.plan_search import SplitOption
 
     if options.disaggregate:
@@ -67,7 +67,7 @@ def _asked(options: argparse.Namespace, flags: Sequence[Flag]) -> tuple[dict[str
 
 
 def _candidates(options: argparse.Namespace) -> tuple[list[str], list[str] | None]:
-    """Chips for prompts, and for answers; none of these where each chip has both groups."""
+    """Return the candidate chips for prefill and for decode; None for decode where each chip has both groups."""
     from hwopt.design.choices import named_values
 
     for name in options.choices or {}:

@@ -1,4 +1,4 @@
-"""Kinds of values: what the text of a flag stands for, and how it is refused."""
+"""Value types of flags: parsing of their text, and error messages."""
 
 from collections.abc import Callable
 from functools import partial
@@ -11,14 +11,14 @@ from hwopt.units import read_amount, separated, unit_in_name
 
 
 class ValueType(NamedTuple):
-    """What the text of a flag stands for."""
+    """Value type of a flag: its name in help and its parser."""
 
-    metavar: str  # for it in help
-    read: Callable[[str, str], Any]  # flag and text -> value
+    metavar: str  # placeholder in help
+    read: Callable[[str, str], Any]  # (flag, text) -> value
 
 
 _COUNTS = ("s", "batch", "length")
-"""Suffixes of the names of counts."""
+"""Suffixes of the names of flags that count."""
 
 
 def number(
@@ -52,16 +52,16 @@ def number(
         return float(value)
     if value != int(value):
         raise UserError(f"{flag} {text}: must be an integer")
-    return int(text) if text.strip().isdecimal() else int(value)  # seeds may be longer than a float
+    return int(text) if text.strip().isdecimal() else int(value)  # a seed may have more digits than a float
 
 
 def names(flag: str, text: str) -> list[str]:
-    """Names between commas."""
+    """Read comma-separated names."""
     return separated(flag, text, ",")
 
 
 def entries(example: str, flag: str, text: str) -> dict[str, str]:
-    """`name=value` between commas."""
+    """Read comma-separated `name=value` pairs. **Arguments:** `example`: correct syntax for error messages."""
     values: dict[str, str] = {}
     for part in text.split(","):
         name, _, value = (each.strip() for each in part.partition("="))
@@ -74,7 +74,7 @@ def entries(example: str, flag: str, text: str) -> dict[str, str]:
 
 
 def boxes(flag: str, text: str) -> dict[str, tuple[float, float]]:
-    """`name=low:high` between commas as boxes; one number is a box of no width."""
+    """Read comma-separated bounds, `name=low:high`; a single number fixes the variable."""
     by_name, example = {}, "name=low:high, such as tp=8:16"
     for name, box in entries(example, flag, text).items():
         ends = box.split(":")
@@ -88,11 +88,11 @@ def boxes(flag: str, text: str) -> dict[str, tuple[float, float]]:
 
 
 _SPOT = {"every": "_s", "return": "_s", "discount": "", "chips": "_chips"}
-"""Words of `--spot`, and the unit of each."""
+"""Keys of `--spot` -> suffix that states the unit."""
 
 
 def spot(flag: str, text: str) -> dict[str, float]:
-    """`every=10h,return=30min,discount=60%` by words, chips where they are named."""
+    """Read `every=10h,return=30min,discount=60%` into numbers by key; `chips` is optional."""
     example = "every=10h,return=30min,discount=60%"
     said = entries(example, flag, text)
     for name in said:
@@ -105,7 +105,7 @@ def spot(flag: str, text: str) -> dict[str, float]:
 
 
 def one_of(*known: str) -> ValueType:
-    """One of some words."""
+    """Return the value type of an enumeration of words."""
 
     def read(flag: str, text: str) -> str:
         if text not in known:
@@ -116,24 +116,24 @@ def one_of(*known: str) -> ValueType:
 
 
 def integer(**limits: float) -> ValueType:
-    """An integer within limits, as of `number`."""
+    """Return the value type of an integer. **Arguments:** `limits`: as in `number`."""
     return ValueType("N", partial(number, integer=True, **limits))
 
 
 def choices(flag: str, text: str) -> dict[str, list[str]]:
-    """`field=a|b` between commas."""
+    """Read comma-separated options of fields, `field=a|b`."""
     fields = entries("field=a|b, such as chip=h100-sxm|b200", flag, text)
     return {name: separated(f"{flag} {name}", values, "|") for name, values in fields.items()}
 
 
 def shares(flag: str, text: str) -> dict[str, float]:
-    """`name=30%` between commas as shares of 1."""
+    """Read comma-separated shares, `name=30%`, as fractions of 1."""
     stated = entries("name=share, such as hbm=30%", flag, text)
     return {name: number(f"{flag} {name}", share, unit="") for name, share in stated.items()}
 
 
 def sizes(flag: str, text: str) -> list[int]:
-    """Numbers of chips, the smallest first: `low:high` doubled from one to the other, or a list between commas."""
+    """Read numbers of chips in ascending order: `low:high` doubles from one to the other, or a comma-separated list."""
     ends = text.split(":")
     if len(ends) > 2:
         raise UserError(f"{flag} {text}: write low:high, such as 256:1048576, or a list, such as 256,512,3072")
@@ -151,7 +151,7 @@ def sizes(flag: str, text: str) -> list[int]:
 
 
 def confidence(flag: str, text: str) -> float:
-    """A probability from a half to below 1, which may be written in per cent."""
+    """Read a probability from 0.5 to below 1, which may be in percent."""
     value = number(flag, text, unit="")
     if not 0.5 <= value < 1.0:
         raise UserError(f"{flag} {text}: must be at least 0.5 and below 1, such as 0.9 for nine times in ten")

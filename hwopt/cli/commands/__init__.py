@@ -1,1 +1,1 @@
-"""One module per command: its flags, its question and its answer."""
+"""One module for each command: its flags, and the function that answers it."""

@@ -1,4 +1,4 @@
-"""`hwopt check`: whether a stated machine and plan can be, line by line; 1 where a line fails."""
+"""`hwopt check`: plausibility check of a stated machine and plan, line by line; exit code 1 where a line fails."""
 
 import argparse
 import os
@@ -25,7 +25,7 @@ FLAGS = (
 
 
 def answer(options: argparse.Namespace) -> "Answer":
-    """Return the answer."""
+    """Return the answer of `hwopt check`."""
     if not options.blueprint.endswith(".toml") and os.path.isfile(options.blueprint):
         raise UserError(f"{options.blueprint}: a blueprint is read from a .toml file; end its name in .toml")
     from hwopt.analysis.claim_check import check

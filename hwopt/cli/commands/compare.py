@@ -1,4 +1,4 @@
-"""`hwopt compare`: a design question answered on several chips, side by side; 1 where none of them satisfies its budgets."""
+"""`hwopt compare`: a design question answered on several chips side by side; exit code 1 where all are infeasible."""
 
 import argparse
 import math
@@ -28,7 +28,7 @@ FLAGS = (
 
 
 def answer(options: argparse.Namespace) -> "Answer":
-    """Return the answer."""
+    """Return the answer of `hwopt compare`."""
     if "chip" in options.given:
         raise UserError("--chip: --chips names the chips to compare; leave --chip out")
     objective = asked_objective(options)

@@ -20,11 +20,11 @@ FLAGS = (Flag("shell", f"one of {', '.join(SHELLS)}", one_of(*SHELLS), needed=Tr
 
 
 def completion(options: argparse.Namespace) -> int:
-    """Print the script of a shell."""
+    """Print the completion script of a shell."""
     import shtab
 
     script = shtab.complete(_parser(options.cli), options.shell)
-    first, rest = script.split("\n", 1) if options.shell == "zsh" else ("", script)  # zsh reads its first line
+    first, rest = script.split("\n", 1) if options.shell == "zsh" else ("", script)  # zsh requires its own first line to stay first
     say("\n".join(filter(None, (first, _USE[options.shell], rest))))
     return 0
 

@@ -1,4 +1,4 @@
-"""`hwopt deploy`: build a hall, rebuild one, rent space or rent the machine."""
+"""`hwopt deploy`: build a hall, retrofit one, rent space or rent the machine."""
 
 import argparse
 import datetime
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def _date(flag: str, text: str) -> datetime.date:
-    """A day.
+    """Read a date.
 
-    **Raises:** `UserError` for what is none.
+    **Raises:** `UserError` for an invalid date.
     """
     try:
         return datetime.date.fromisoformat(text)
@@ -56,7 +56,7 @@ FLAGS = (
 
 
 def answer(options: argparse.Namespace) -> "Answer":
-    """Return the answer."""
+    """Return the answer of `hwopt deploy`."""
     from hwopt import catalog
     from hwopt.analysis.deploy import deploy
     from hwopt.output.answers.deploy import deploy_answer

@@ -1,4 +1,4 @@
-"""`hwopt docs`: pages of the guide in the terminal, without a network."""
+"""`hwopt docs`: pages of the guide in the terminal, offline."""
 
 import argparse
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ def docs(options: argparse.Namespace) -> Rendered:
 
 
 def _list(titles: Mapping[str, str], paths: Mapping[str, Path]) -> str:
-    """Topics with their titles, a blank line between folders of pages."""
+    """Return the list of topics with their titles, with a blank line between folders of pages."""
     width, lines = max(map(len, titles)), ["The guide: hwopt docs TOPIC"]
     for _, section in groupby(titles, key=lambda topic: paths[topic].parent):
         lines += ["", *(f"  {topic:<{width}}  {titles[topic]}" for topic in section)]

@@ -1,4 +1,4 @@
-"""`hwopt estimate`: time, memory, power and money of one cluster under one plan; 1 where the plan does not fit."""
+"""`hwopt estimate`: time, memory, power and cost of one cluster under one plan; exit code 1 where the plan does not fit."""
 
 import argparse
 from dataclasses import replace
@@ -13,7 +13,7 @@ from hwopt.errors import UserError
 
 
 def _replicas(flag: str, text: str) -> int | str:
-    """A number of replicas, or the best one."""
+    """Read a number of replicas, or `best`."""
     return text if text == "best" else integer(least=0).read(flag, text)
 
 
@@ -36,7 +36,7 @@ FLAGS = (
 
 
 def answer(options: argparse.Namespace) -> Rendered:
-    """Return the answer."""
+    """Return the answer of `hwopt estimate`."""
     if options.design is not None:
         return reproduce(options)
     if missing := [flag for flag in ("--workload", "--chip", "--chips") if getattr(options, flag[2:]) is None]:
@@ -97,7 +97,7 @@ def answer(options: argparse.Namespace) -> Rendered:
 
 
 def _day(options: argparse.Namespace, work: Any, cluster: Any, plan: Any, report: Any) -> Any:
-    """The machine over a day of requests; None where none is asked for, and for a plan that does not fit."""
+    """Evaluate the machine over a day of requests; None where not requested, or for a plan that does not fit."""
     if options.day_curve is None or not bool(report.feasible):
         return None
     from hwopt.analysis.daily_load import daily_load
@@ -133,7 +133,7 @@ def _spot(chips: Any, work: Any, cluster: Any, plan: Any, report: Any) -> Any:
 
 
 def _backup(options: argparse.Namespace, work: Any, cluster: Any, plan: Any, report: Any) -> Any:
-    """The run without its slowest replicas; None where none is asked for, and for a plan that does not fit."""
+    """Evaluate the run without its slowest replicas; None where not requested, or for a plan that does not fit."""
     if options.backup_replicas is None:
         return None
     from hwopt.analysis.backup_workers import backup
@@ -143,7 +143,7 @@ def _backup(options: argparse.Namespace, work: Any, cluster: Any, plan: Any, rep
 
 
 def _transfer(options: argparse.Namespace, work: Any) -> tuple[Any, str]:
-    """What pre-training is worth to the run, and what it was on; None where nobody says what that was."""
+    """Return the value of pre-training to the run and the title of the pre-training; None and "" where not requested."""
     if options.pretrained is None:
         return None, ""
     from hwopt import catalog
@@ -160,7 +160,7 @@ def _transfer(options: argparse.Namespace, work: Any) -> tuple[Any, str]:
 
 
 def _bill(work: Any, cluster: Any, plan: Any) -> list[dict[str, Any]]:
-    """What the cluster is made of; of two kinds of chips the parts of each, as many as its plan uses."""
+    """Return the bill of materials; with two types of chips, the components of each group, as many as its plan uses."""
     from hwopt.output.text.bill import cluster_bill
 
     if len(work.kinds) == 1:

@@ -1,4 +1,6 @@
-"""`hwopt fabrics`: the price of predictability, by fabric or by density of racks; 1 where no machine trains the run."""
+"""`hwopt fabrics`: the cost of link jitter, by fabric, rack density or scale-up domain; exit code 1 where no machine trains the
+run.
+"""
 
 import argparse
 import copy
@@ -33,7 +35,7 @@ FLAGS = (
 
 
 def answer(options: argparse.Namespace) -> "Answer":
-    """Return the answer."""
+    """Return the answer of `hwopt fabrics`."""
     varied = [flag for flag in ("racks", "domains", "fabrics") if getattr(options, flag) is not None]
     if len(varied) > 1:
         one, other = varied[:2]
@@ -75,7 +77,7 @@ def answer(options: argparse.Namespace) -> "Answer":
 
 
 def _machines(options: argparse.Namespace, work: Any) -> list[Any]:
-    """The machines side by side: by fabric, or by chips in a rack."""
+    """Return the machines to compare: by fabric, by chips in a rack, or by chips in a scale-up domain."""
     from hwopt import catalog
     from hwopt.analysis.fabrics import FabricVariant
 

@@ -1,4 +1,4 @@
-"""`hwopt fleet`: one training run on chips of several kinds; 1 where it does not fit."""
+"""`hwopt fleet`: one training run on several types of chips; exit code 1 where it does not fit."""
 
 import argparse
 import copy
@@ -21,7 +21,7 @@ _OTHERS = ("--mode", "--chips", "--chip", "--sites", "--lines", "--batch-ramp")
 
 
 def _groups(flag: str, text: str) -> dict[str, int]:
-    """`chip:chips` between commas."""
+    """Read comma-separated groups, `chip:chips`."""
     found: dict[str, int] = {}
     for part in text.split(","):
         name, colon, count = (each.strip() for each in part.rpartition(":"))
@@ -108,7 +108,7 @@ class FleetRequest:
 
 
 def answer(options: argparse.Namespace) -> "Answer":
-    """Return the answer."""
+    """Return the answer of `hwopt fleet`."""
     asked = FleetRequest.of(options)
     from hwopt.analysis.fleet.data_parallel import fleet
     from hwopt.output.answers.fleet import fleet_answer
@@ -127,7 +127,7 @@ def answer(options: argparse.Namespace) -> "Answer":
 
 
 def _stated(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Groups as they are stated, and what a file says of the run put where flags do not say it."""
+    """Return the groups as stated by flags or file; options of the run in the file are set where no flag sets them."""
     if options.file is None:
         if options.groups is None:
             raise UserError("--groups is needed, or a .toml of them: hwopt fleet --groups h100-sxm:512,a100-80:512 ...")
@@ -150,7 +150,7 @@ def _stated(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def _table(where: str, table: dict[str, Any]) -> dict[str, Any]:
-    """A group of a file, its values read as the flags of their names."""
+    """Return a group of a file, its values parsed like the flags of the same names."""
     for key in table:
         if key not in _KEYS:
             raise UserError(f"{where}: unknown key '{key}': {suggest(key, _KEYS)}")
@@ -163,7 +163,7 @@ def _table(where: str, table: dict[str, Any]) -> dict[str, Any]:
 
 
 def _work(options: argparse.Namespace, group: dict[str, Any]) -> Any:
-    """The `Work` of a group: the run's flags, with what differs of its own."""
+    """Return the `ClusterRequest` of a group: the run's flags, overridden by the group's own."""
     from hwopt.cli.request import cluster_request
 
     asked = copy.copy(options)
@@ -186,13 +186,13 @@ def _group(work: Any, stated: dict[str, Any]) -> Any:
     chips, micro_batch = stated["chips"], float(words.get("micro_batch", 1.0))
     divided = share_of(
         work.workload, catalog.leaf(chips * micro_batch)
-    )  # its share is not known yet: one that any plan divides
+    )  # its share is not known yet: use one that any plan divides
     held = catalog.plan(divided, chips, **words)
     return FleetGroup(name, work.cluster(stated["chips"]), held)
 
 
 def interval(works: list[Any], study: Any) -> Any:
-    """The wider of the groups' intervals: each was measured alone, and all wait for the slowest."""
+    """Return the widest of the groups' intervals: each was measured alone, and all wait for the slowest."""
     from hwopt.calibration.intervals import PredictionContext
 
     by_chip = {escape.line(work.options.chip): work for work in works}

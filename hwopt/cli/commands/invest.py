@@ -1,4 +1,4 @@
-"""`hwopt invest`: what one more unit of each number is worth to a question's best machine; 1 where none satisfies its budgets."""
+"""`hwopt invest`: the value of one more unit of each input to a question's best machine; exit code 1 where infeasible."""
 
 import argparse
 from dataclasses import replace
@@ -29,7 +29,7 @@ FLAGS = (
 
 
 def answer(options: argparse.Namespace) -> "Answer":
-    """Return the answer."""
+    """Return the answer of `hwopt invest`."""
     objective = asked_objective(options)
     check_choices(options)
     from hwopt.analysis.marginal_value import invest

@@ -1,4 +1,4 @@
-"""`hwopt validate` and `hwopt calibrate`: measured runs against the model, and its constants fitted to them."""
+"""`hwopt validate` and `hwopt calibrate`: measured runs compared with the model, and its constants fitted to them."""
 
 import argparse
 from pathlib import Path
@@ -34,7 +34,7 @@ CALIBRATE = (
 
 
 def validate(options: argparse.Namespace) -> Rendered:
-    """Score every row of a file."""
+    """Compare every row of a file of measured runs with the model."""
     if options.columns or options.template:
         return _columns(options)
     _need_file(options)

@@ -1,4 +1,4 @@
-"""`hwopt optimize`: the best cluster for a design question under its budgets; 1 where none holds them."""
+"""`hwopt optimize`: the best cluster for a design question under its budgets; exit code 1 where infeasible."""
 
 import argparse
 import math
@@ -48,11 +48,11 @@ FLAGS = (
 
 
 _LEAST_S = 1e-3
-"""What is left of a search whose time ran out before it began: a first look."""
+"""Minimum time limit of a search (s), used where time ran out before it began; it still evaluates a first design."""
 
 
 def answer(options: argparse.Namespace) -> Rendered:
-    """Return the answer."""
+    """Return the answer of `hwopt optimize`."""
     objective = asked_objective(options)
     check_choices(options)
     _check_together(options)
@@ -91,7 +91,7 @@ def answer(options: argparse.Namespace) -> Rendered:
         from hwopt.analysis.chance_constraints import confident
 
         solution = confident(objective, options.confidence, **how)
-    objective = replace(objective, **solution.chosen)  # what follows is about the best of the choices
+    objective = replace(objective, **solution.chosen)  # everything below is about the best combination of choices
     if options.export is not None and solution.feasible:
         return _launch_files(options, objective, solution)
     if options.one_sided_prices and solution.certificate.gap is not None:
@@ -120,7 +120,7 @@ def answer(options: argparse.Namespace) -> Rendered:
 
 
 def _check_export(options: argparse.Namespace, objective: Any) -> None:
-    """Refuses launch settings of plans that are not whole, and of what the software does not run."""
+    """Raise `UserError` where launch settings are impossible: non-integer plans, custom chips, unsupported software."""
     if options.export is None:
         return
     if options.regime != "certified":
@@ -142,7 +142,7 @@ def _check_export(options: argparse.Namespace, objective: Any) -> None:
 
 
 def _chips(objective: Any) -> tuple[str, ...]:
-    """Names of a question's chips: one, or that of prompts and that of answers."""
+    """Return the names of a question's chips: one, or those of prefill and decode."""
     return getattr(objective, "chips_of_groups", (objective.chip,))
 
 
@@ -171,11 +171,11 @@ _OF_ONE = {
     "confidence": "--confidence", "vary": "--vary", "alternatives": "--alternatives", "one_sided_prices": "--one-sided-prices",
     "report": "--report", "regime": "--regime", "seed": "--seed",
 }  # fmt: skip
-"""Flags that are about one question."""
+"""Flags that apply to a single question, not to a portfolio."""
 
 
 def _list(options: argparse.Namespace, objective: Any) -> Rendered:
-    """Return the answer to a list of questions on the same parts."""
+    """Return the answer to a portfolio: several questions that share components."""
     for name, flag in _OF_ONE.items():
         if name in options.given and not (name == "regime" and options.regime == "certified"):
             raise UserError(
@@ -192,7 +192,9 @@ def _list(options: argparse.Namespace, objective: Any) -> Rendered:
 
 
 def _check_together(options: argparse.Namespace) -> None:
-    """Refuses what cannot be asked beside a promise, or of numbers that vary; and redesigns of two kinds of chips."""
+    """Raise `UserError` for flags that cannot be combined with `--confidence` or `--vary`, and for `--alternatives` with two
+    chip types.
+    """
     if options.alternatives and (getattr(options, "decode_chip", None) or "decode_chip" in options.choices):
         raise UserError("--alternatives redesigns one kind of chips: leave it out, or --decode-chip")
     asked = "--confidence" if options.confidence is not None else "--vary" if options.vary else ""

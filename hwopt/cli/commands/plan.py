@@ -1,4 +1,5 @@
-"""`hwopt plan`: the best integer plan of a cluster, by exhaustion; 1 where none fits and satisfies the limits."""
+"""`hwopt plan`: the best integer plan of a cluster, by exhaustive search; exit code 1 where none fits and satisfies the limits.
+"""
 
 import argparse
 from collections.abc import Sequence
@@ -43,7 +44,7 @@ FLAGS = (
 
 
 def answer(options: argparse.Namespace) -> Rendered:
-    """Return the answer."""
+    """Return the answer of `hwopt plan`."""
     if options.splits:
         return ranked_splits(options, FLAGS)
     if options.choices:
@@ -59,7 +60,7 @@ def answer(options: argparse.Namespace) -> Rendered:
 
 
 def searched(options: argparse.Namespace) -> tuple[Any, Any]:
-    """The `Work` of the flags, and the `PlanSearch` of its best plan."""
+    """Return the `ClusterRequest` of the flags, and the `PlanSearch` for its best plan."""
     from hwopt import catalog
     from hwopt.planning.plan_search import best_plan
 

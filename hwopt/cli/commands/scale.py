@@ -1,4 +1,4 @@
-"""`hwopt scale`: one training run on more and more chips; 1 where no size trains."""
+"""`hwopt scale`: one training run on more and more chips; exit code 1 where no size trains."""
 
 import argparse
 import copy
@@ -39,7 +39,7 @@ FLAGS = (
 
 
 def answer(options: argparse.Namespace) -> "Answer":
-    """Return the answer."""
+    """Return the answer of `hwopt scale`."""
     from hwopt import catalog
     from hwopt.analysis.scaling import scale
     from hwopt.calibration.intervals import PredictionContext

@@ -1,4 +1,4 @@
-"""`hwopt schema`: the JSON Schema of what a command prints with `--json`."""
+"""`hwopt schema`: the JSON Schema of a command's `--json` output."""
 
 import argparse
 import json
@@ -12,7 +12,7 @@ from hwopt.output.schema.identity import identity
 FLAGS = (Flag("of", "a command; without it, names of all schemas", TEXT),)
 
 NO_ANSWER = ("schema", "completion")
-"""Commands that print text for programs, and no answer."""
+"""Commands whose output is text for other programs, not an answer."""
 
 
 def schema(options: argparse.Namespace) -> int:

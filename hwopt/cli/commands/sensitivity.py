@@ -1,4 +1,4 @@
-"""`hwopt sensitivity`: how the best cluster of a design question answers to assumptions; 1 where none satisfies its budgets."""
+"""`hwopt sensitivity`: sensitivity of a question's best cluster to its inputs; exit code 1 where infeasible."""
 
 import argparse
 from dataclasses import replace
@@ -26,7 +26,7 @@ FLAGS = (
 
 
 def answer(options: argparse.Namespace) -> Rendered:
-    """Return the answer."""
+    """Return the answer of `hwopt sensitivity`."""
     objective = asked_objective(options)
     check_choices(options)
     from hwopt.analysis.sensitivity import NoOptimum, sensitivity
@@ -44,8 +44,8 @@ def answer(options: argparse.Namespace) -> Rendered:
     }
     rows, unit = (), ""
     for name in options.metrics:
-        metric(name)  # refuses unknown ones before any search
-    if options.choices:  # the assumptions asked about are those of the best
+        metric(name)  # reject unknown metrics before any search
+    if options.choices:  # analyze the best combination of choices
         best = optimize(objective, choices=options.choices, **how)
         rows, unit = best.choices, best.problem.objective.unit
         objective = replace(objective, **best.chosen)

@@ -1,4 +1,4 @@
-"""`hwopt catalog` and `hwopt sources`: entries with their sources, and the references behind a design question."""
+"""`hwopt catalog` and `hwopt sources`: catalog entries with their sources, and the references behind a design question."""
 
 import argparse
 
@@ -14,7 +14,7 @@ CATALOG = (
 
 
 def catalog(options: argparse.Namespace) -> Rendered:
-    """Return the kinds of entries, the entries of a kind, or one entry."""
+    """Return the types of catalog entries, the entries of a type, or one entry."""
     from hwopt import catalog
     from hwopt.output.text import catalog_cards
 
@@ -27,13 +27,13 @@ def catalog(options: argparse.Namespace) -> Rendered:
     else:
         entry = catalog.record(options.kind, options.name)
         if options.kind == "chips" and "unsupported" not in entry.text:
-            catalog.chip(options.name)  # refuses here what no other command would take
+            catalog.chip(options.name)  # reject an entry that no other command would accept
         document, text = catalog_cards.entry(entry)
     return Rendered(lambda: document, lambda: text)
 
 
 def sources(options: argparse.Namespace) -> Rendered:
-    """Return the references behind exactly the numbers of a question."""
+    """Return the references of exactly the numbers that a question uses."""
     from hwopt.design.portfolio import portfolio_of
 
     objective = asked_objective(options)

@@ -1,4 +1,4 @@
-"""`hwopt sweep`: many variants of a design question; 1 where none satisfies its budgets."""
+"""`hwopt sweep`: many variants of a design question; exit code 1 where none satisfies its budgets."""
 
 import argparse
 from functools import partial
@@ -26,7 +26,7 @@ _GRID = "name=low:high:count or name=a|b|c, such as chips=1024:65536:7,tp=1|2|4|
 _BUDGETS = "budget=low:high:count, such as power_budget_w=30e6:60e6:4"
 
 _VARIANTS = Modes(("variants",), "variants")
-"""Flags that say nothing about a frontier, which solves instead."""
+"""Mode of flags that apply to sampled variants only, not to `--frontier`, which solves for optima."""
 
 FLAGS = (
     Flag("--samples", f"variants of each case: 1e6 or 1,000,000 (default {DEFAULT_SAMPLES:,}; a grid or table has its own)",
@@ -70,7 +70,10 @@ FLAGS = (
 
 
 def answer(options: argparse.Namespace) -> int:
-    """Answer, and return the exit code: several processes may share a sweep, of which one speaks."""
+    """Print the answer of `hwopt sweep` and return the exit code.
+
+    Of several processes that share a sweep, only the first prints.
+    """
     return (_variants if options.frontier is None else _optima)(options)
 
 
@@ -100,7 +103,7 @@ def _variants(options: argparse.Namespace) -> int:
 
 
 def _tables(options: argparse.Namespace) -> list[Path]:
-    """Files of `--csv` and `--parquet`, which can be written."""
+    """Return the files of `--csv` and `--parquet`, after checking that they can be written."""
     from hwopt.output.answers.sweep_table import check_table
     from hwopt.output.html.files import writable
 
@@ -119,7 +122,7 @@ def _tables(options: argparse.Namespace) -> list[Path]:
 
 
 def _optima(options: argparse.Namespace) -> int:
-    """Certified optima over budgets; 1 where no level of them has a design."""
+    """Print certified optima at levels of budgets; return 1 where no level is feasible."""
     if stranger := foreign(options, FLAGS, "frontier"):
         raise UserError(f"{stranger[0]}: has no meaning beside --frontier, which solves, not samples")
     outputs, objective = Outputs.of(options), asked_objective(options)
@@ -143,7 +146,7 @@ def _optima(options: argparse.Namespace) -> int:
 
 
 def _arguments(options: argparse.Namespace) -> dict[str, Any]:
-    """Arguments of `hwopt.sweep` from flags."""
+    """Return the arguments of `hwopt.sweep` from the flags."""
     if options.gradients and options.rows is False:
         raise UserError("--gradients: they are kept with the variants; leave out --no-rows")
     check_choices(options)
@@ -155,7 +158,10 @@ def _arguments(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _joined(options: argparse.Namespace) -> bool:
-    """Whether this process speaks: the first of those that share the sweep. To be called before JAX looks for devices."""
+    """Join the processes that share a sweep; return whether this is the first, which prints.
+
+    Must be called before JAX looks for devices.
+    """
     places = (options.coordinator, options.processes, options.process)
     if not options.distributed and all(each is None for each in places):
         return True

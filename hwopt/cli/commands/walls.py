@@ -1,4 +1,6 @@
-"""`hwopt walls`: which budget of a design question binds, until where, and which one next; 1 where no design holds them."""
+"""`hwopt walls`: which budget of a design question binds, up to which value, and which binds next; exit code 1 where
+infeasible.
+"""
 
 import argparse
 from dataclasses import replace
@@ -28,7 +30,7 @@ FLAGS = (
 
 
 def answer(options: argparse.Namespace) -> "Answer":
-    """Return the answer."""
+    """Return the answer of `hwopt walls`."""
     objective = asked_objective(options)
     check_choices(options)
     from hwopt.analysis.binding_budgets import walls

@@ -67,9 +67,7 @@ def page(
 
 
 def _how_to_read(topic: str) -> Html:
-    """Return the section that points to the guide: the command that prints it, and a link where the installation names a
-    website.
-    """
+    """Return the section on the guide: the command that prints it, and a link where the installation names a website."""
     where = guide.address(topic)
     link = p(element("a", f"hwopt {topic} in the guide", href=where)) if where else None
     return section(

@@ -1,6 +1,4 @@
-"""Page of `sweep`: the best variant, its use of each budget, the interactive front, the constraints that stop the other
-variants.
-"""
+"""Page of `sweep`: the best variant, its use of each budget, the interactive front, reasons why others fail."""
 
 import json
 from collections.abc import Sequence

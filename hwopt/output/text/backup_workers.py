@@ -11,9 +11,7 @@ from hwopt.units import pretty
 
 
 def backup_document(study: BackupStudy | None) -> dict[str, Any]:
-    """Return the run with the requested, the best and no number of replicas left out, as JSON; empty where it was not
-    requested.
-    """
+    """Return the run with the requested, the best and no number of replicas left out, as JSON; empty where not requested."""
     if study is None:
         return {}
     spread = {"sigma": study.sigma, "least_sigma": number(study.least_sigma)}
@@ -21,9 +19,7 @@ def backup_document(study: BackupStudy | None) -> dict[str, Any]:
 
 
 def backup_lines(study: BackupStudy | None) -> list[str]:
-    """Return a table of step time, samples lost and whole run for all replicas, for the requested and for the best number left
-    out.
-    """
+    """Return a table of step time, samples lost and whole run: without the requested, the best and no number of replicas."""
     if study is None:
         return []
     best, first = study.best, study.all

@@ -1,4 +1,4 @@
-"""What a tenth of each number is worth, as lines of a screen and as JSON."""
+"""Value of a 10 % improvement of each input, as lines of a screen and as JSON."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from hwopt.output.text.parts import number
 from hwopt.units import pretty
 
 _LEAST = 5e-7
-"""Share of the objective below which a number is named without a line of its own."""
+"""Saving as a share of the objective below which an input is named without a line of its own."""
 
 
 def worth_document(answer: Sensitivity) -> list[dict[str, Any]]:
-    """Parts, most valuable first; `saves` in the objective's unit, `share` of it."""
+    """Return the parts of the machine with their inputs, the most valuable first.
+
+    `saves` is in the objective's unit, `share` is relative to it.
+    """
     unit = answer.problem.objective.unit
     return [
         {
@@ -48,7 +51,10 @@ def _row(row: ImprovementValue, unit: str) -> dict[str, Any]:
 
 
 def worth_lines(answer: Sensitivity, top: int) -> list[str]:
-    """The table of a screen: all numbers of a technology, the first quarter of `top` of other parts but what is asked."""
+    """Return the table of a screen: all inputs of a technology, and the first `top / 4` of every other part.
+
+    The requirements of the question itself are left out.
+    """
     parts = [part for part in improvement_values(answer) if part.part != "what is asked"]
     if not any(part.rows for part in parts):
         return []
@@ -83,12 +89,12 @@ def _line(row: ImprovementValue, unit: str) -> str:
 
 
 def _name(name: str) -> str:
-    """Without the modules that a part's title tells."""
+    """Return an input's name without the module that its part's title already states."""
     return name.removeprefix("cluster.").removeprefix("project.")
 
 
 def _nothing(names: list[str], part: str) -> list[str]:
-    """Numbers of a part that do nothing here."""
+    """Return a line that names the inputs of a part without effect here."""
     if not names:
         return []
     text = f"nothing here of {part}: " + ", ".join(each.rpartition(".")[2] for each in names)

@@ -1,4 +1,4 @@
-"""The price of whole units, and the ways to answer a question side by side: words and JSON."""
+"""Integrality gap of an answer, and its alternatives compared: words and JSON."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,15 +17,15 @@ _SHOWN = (
     "chips_per_rack",
     "clock_ratio",
 )
-"""Variables of the machine that a row of the table tells."""
+"""Machine variables shown in a row of the table of alternatives."""
 
 
 PROVED = 1e-3
-"""Gap of the relaxed answer up to which its price is said as one figure."""
+"""Optimality gap of the relaxed answer up to which the integrality gap is printed as a single figure."""
 
 
 def price_words(price: IntegralityGap, unit: str) -> str:
-    """What buying in whole units costs, in a line."""
+    """Return the integrality gap, the extra cost of buying whole units, in a line."""
     relaxed, share = pretty(price.relaxed.objective, unit, 6), f"buying in whole units costs {100 * price.share:.3g} %"
     if price.gap > PROVED:
         return f"{share} or more over continuous hardware ({relaxed} found in a short search; --alternatives searches longer)"
@@ -33,7 +33,7 @@ def price_words(price: IntegralityGap, unit: str) -> str:
 
 
 def price_document(price: IntegralityGap | None) -> dict[str, Any] | None:
-    """The same for JSON."""
+    """Return the integrality gap for JSON."""
     if price is None:
         return None
     return {
@@ -44,7 +44,7 @@ def price_document(price: IntegralityGap | None) -> dict[str, Any] | None:
 
 
 def alternative_lines(rows: Sequence[AnswerAlternative], unit: str) -> list[str]:
-    """The ways to answer a question, a line each with what its machine is."""
+    """Return a line for each alternative answer, with its objective and the variables of its machine."""
     if not rows:
         return []
     width = max(len(each.name) for each in rows)
@@ -60,7 +60,7 @@ def alternative_lines(rows: Sequence[AnswerAlternative], unit: str) -> list[str]
 
 
 def alternatives_document(rows: Sequence[AnswerAlternative]) -> list[dict[str, Any]]:
-    """The same for JSON."""
+    """Return the alternative answers for JSON."""
     return [
         {
             "name": each.name,

@@ -1,4 +1,4 @@
-"""What all screens of text share: titles, bars, lines of budgets."""
+"""Layout shared by all text screens: titles, bars, lines of budgets."""
 
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -7,75 +7,81 @@ from hwopt import escape
 from hwopt.units import pretty
 
 MODEL_ONLY = "a statement about the model, not about silicon"
-"""What every proof is."""
+"""Caveat of every proof."""
 
 REPRODUCE = "hwopt estimate --design ANSWER.json"
-"""Command that evaluates an answer again. ANSWER.json is what the command printed with `--json`."""
+"""Command that evaluates an answer again. ANSWER.json is the output of a command with `--json`."""
 
 REPRODUCED = f"  reproduce: {REPRODUCE}, where ANSWER.json is this answer with --json"
 
-_BAR = 24  # letters of a bar
+_BAR = 24  # characters of a bar
 
 
 def bar(share: float) -> str:
-    """A share of 1 as a bar, cut at both ends."""
+    """Return a share between 0 and 1 as a bar of characters; other shares are clipped."""
     filled = round(_BAR * min(max(share, 0.0), 1.0))
     return "#" * filled + "." * (_BAR - filled)
 
 
 def heading(text: str) -> list[str]:
-    """The lines above a section."""
+    """Return the lines of a section's title."""
     return ["", escape.line(text), "-" * len(escape.line(text))]
 
 
 def fact(name: str, text: str) -> str:
-    """A name and what is said of it, in a line."""
+    """Return a name and a text in a line."""
     return escape.line(f"  {name:<14} {text}")
 
 
 def part_lines(parts: Iterable[tuple[str, str, float]], name: int = 14, amount: int = 10) -> list[str]:
-    """Parts of a whole as (name, amount, share), a bar each; letters of their names and amounts."""
+    """Return a line with a bar for each component of a whole.
+
+    **Arguments:** `parts`: (name, amount, share); `name` and `amount`: column widths in characters.
+    """
     return [f"  {what:<{name}} {much:>{amount}}  {bar(share)} {100 * share:5.1f} %" for what, much, share in parts]
 
 
 def wrapped(text: str, first: str = "  ", later: str | None = None) -> str:
-    """A sentence in lines that fit a terminal. **Arguments:** what the `first` line and `later` ones begin with."""
+    """Return a sentence wrapped to the width of a terminal.
+
+    **Arguments:** `first` and `later`: prefixes of the first and the later lines.
+    """
     later = first if later is None else later
     return textwrap.fill(text, 118, initial_indent=first, subsequent_indent=later, break_on_hyphens=False)
 
 
 def listed(parts: Sequence[str], first: str = "  ", later: str | None = None) -> str:
-    """Parts between commas, in lines that fit a terminal and break between parts only; indented as in `wrapped`."""
+    """Return a comma-separated list, wrapped between its items only. **Arguments:** `first` and `later` as in `wrapped`."""
     together = ", ".join(part.replace(" ", "\N{NO-BREAK SPACE}") for part in parts)
     return wrapped(together, first, later).replace("\N{NO-BREAK SPACE}", " ")
 
 
 def budget_words(name: str) -> str:
-    """`power budget` for `power_budget_w`: the unit stands with the number."""
+    """Return the name of a budget without its unit: `power budget` for `power_budget_w`."""
     stem, budget, _ = name.partition("_budget")
     return f"{stem}{' budget' if budget else ''}".replace("_", " ")
 
 
 def budget_line(name: str, used: float, limit: float, unit: str, more: str) -> str:
-    """What is used of a budget, and a few more words."""
+    """Return a line with the use of a budget, followed by the text `more`."""
     share = used / limit
     amounts = f"{pretty(used, unit):>11} of {pretty(limit, unit):<10}"
     return f"  {name:<20} {amounts} {bar(share)} {100 * share:6.2f} %  {more}".rstrip()
 
 
 def design_line(name: str, value: float, unit: str, lower: float, upper: float, more: str = "") -> str:
-    """A variable of a design in its box, and a few more words."""
+    """Return a line with a design variable and its bounds, followed by the text `more`."""
     of_box = unit if unit in ("B", "B/s") else ""
     return f"  {name:<32} {pretty(value, unit):>14}   [{pretty(lower, of_box, 3)} .. {pretty(upper, of_box, 3)}]{more}"
 
 
 def kind_line(name: str, word: str, words: Sequence[str]) -> str:
-    """A variable of a design that stands for kinds: which, of which."""
+    """Return a line with a categorical design variable: its option, and all options."""
     return f"  {name:<32} {word:>14}   [{', '.join(words)}]"
 
 
 def store_lines(out: str) -> list[str]:
-    """Where a store lies and what opens it."""
+    """Return lines on where a store is and how to open it."""
     return [
         "",
         escape.line(f'Store: {out}, which xarray.open_zarr("{out}") opens; the same command goes on or reads it.'),

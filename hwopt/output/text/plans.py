@@ -1,4 +1,4 @@
-"""Plans in the words that `--plan` takes, and as dictionaries."""
+"""Plans in the syntax of `--plan`, and as dictionaries."""
 
 from collections.abc import Mapping
 from functools import singledispatch
@@ -10,35 +10,38 @@ from hwopt.model.report import ServingReport, StageReport, TrainingReport, Train
 from hwopt.plan import OFFLOADED, Plan
 
 _OF_SERVING = {"tp": "tp", "pp": "pp", "dp": "dp", "ep": "ep", "expert_tp": "expert_tp", "batch": "micro_batch"}
-"""Words of a service's `--plan`, and the fields of a plan."""
+"""Keys of `--plan` for a service -> fields of a plan."""
 
 _LAYOUTS = {"sequence_parallel": "sequence_parallel", "weights_gathered": "weights_sharded"}
-"""The same of layouts, said where a plan has them."""
+"""Keys of layouts -> fields of a plan; shown where a plan uses them."""
 
 _COUNTS = ("expert_slots", "cache_split")
-"""Numbers of a layout: the first said where experts are spread, the other where it is not 1."""
+"""Numbers of a layout. The first is shown where experts are distributed, the second where it is not 1."""
 
 
 @singledispatch
 def plan_document(report: Any, plan: Any) -> dict[str, Any]:
-    """A plan in the words of `--plan`, integers as integers. **Arguments:** `report` of what it runs; the `plan`."""
+    """Return a plan with the keys of `--plan`; integral values as integers.
+
+    **Arguments:** `report`: its type selects the form.
+    """
     raise TypeError(f"no words for the plan of a {type(report).__name__}")
 
 
 @singledispatch
 def plan_lines(report: Any, plan: Any) -> list[tuple[str, str]]:
-    """A plan in the words of `--plan` by what it does: several lines where it has several machines or groups of chips."""
+    """Return a plan in the syntax of `--plan`, as (label, text): several where it has several machines or chip groups."""
     raise TypeError(f"no words for the plan of a {type(report).__name__}")
 
 
 def plan_line(report: Any, plan: Any) -> str:
-    """A plan in one line."""
+    """Return a plan in one line."""
     said = plan_lines(report, plan)
     return said[0][1] if len(said) == 1 else "; ".join(f"{what} {words}" for what, words in said)
 
 
 def integral(values: Mapping[str, Any]) -> dict[str, float | int]:
-    """Numbers by name, integers as integers; without what is not there."""
+    """Return numbers by name, integral ones as integers, without missing ones."""
     numbers = {name: float(np.asarray(value)) for name, value in values.items() if value is not None}
     return {name: int(value) if value.is_integer() else value for name, value in numbers.items()}
 

@@ -1,4 +1,4 @@
-"""A run on preemptible chips, beside one on chips that stay, as lines of a screen and as JSON."""
+"""Run on preemptible chips, compared with one on reserved chips, as lines of a screen and as JSON."""
 
 import math
 from typing import Any
@@ -11,7 +11,7 @@ from hwopt.units import pretty
 
 
 def spot_document(spot: SpotReport | None) -> dict[str, Any]:
-    """Both ways to go on as JSON; no key where none was asked for."""
+    """Return both ways to continue after preemption for JSON: waiting and elastic; empty where not requested."""
     if spot is None:
         return {}
     values = lambda of: {name: number(getattr(of, name)) for name in outputs(type(of))}
@@ -19,7 +19,7 @@ def spot_document(spot: SpotReport | None) -> dict[str, Any]:
 
 
 def spot_lines(spot: SpotReport | None, report: TrainingReport) -> list[str]:
-    """Chips that stay, going on with fewer, waiting for all: time and money of each."""
+    """Return a table of time and cost: reserved chips, continuing with fewer replicas, waiting for all chips."""
     if spot is None:
         return []
     often = pretty(1.0 / float(spot.taken_per_s), "s")

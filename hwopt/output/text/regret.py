@@ -1,4 +1,4 @@
-"""Regret of an answer, and what it is worth to know the numbers behind it: words and JSON."""
+"""Regret of an answer, and the value of information on its inputs: words and JSON."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from hwopt.units import pretty
 
 
 def regret_lines(regret: Regret | None, unit: str) -> list[str]:
-    """Today's answer and the one of least worst regret, and what knowing each number is worth."""
+    """Return lines on today's answer, the design with the least worst-case regret, and the value of knowing each input."""
     if regret is None:
         return []
     lines = heading("If these numbers were known")
@@ -40,7 +40,7 @@ def _candidate_line(name: str, each: DesignCandidate, unit: str) -> str:
 
 
 def regret_document(regret: Regret | None) -> dict[str, Any] | None:
-    """The same for JSON."""
+    """Return the regret for JSON."""
     if regret is None:
         return None
     return {

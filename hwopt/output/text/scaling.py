@@ -1,4 +1,4 @@
-"""What scaling says in sentences: where more chips stop paying, and which part of the step grew there."""
+"""Scaling study in sentences: where more chips stop paying, and which components of the step grew there."""
 
 from collections.abc import Sequence
 
@@ -29,32 +29,32 @@ CAUSES = {
     WASTED: "tokens that a larger batch wastes",
     PRICE: "a chip's price with its share of network and power",
 }
-"""What grows from a size to the next, in words."""
+"""Cause of cost growth from one size to the next -> its description."""
 
 SLOWEST_RECOVERY = "from-storage"
-"""The recovery that others save time over."""
+"""Baseline failure recovery, which the others improve on."""
 
 _NAMED = 4
-"""Causes that a sentence names."""
+"""Maximum number of causes that a sentence names."""
 
 _WORTH_NAMING = 0.05
-"""Share of all that grew from which a cause is named."""
+"""Share of the total growth above which a cause is named."""
 
 
 def leading(causes: Sequence[GrowthCause]) -> list[GrowthCause]:
-    """Those of the causes that explain most of what grew."""
+    """Return the causes that explain most of the growth, at most `_NAMED`."""
     grown = sum(each.share for each in causes if each.share > 0.0)
     return [each for each in causes if each.share > _WORTH_NAMING * grown > 0.0][:_NAMED]
 
 
 def points(share: float) -> str:
-    """A share in points of a hundred, with its sign."""
+    """Return a share in percentage points with its sign."""
     text = f"{100 * share:+.1f}" if abs(share) < 0.0995 else f"{100 * share:+.0f}"
     return "0" if text in ("+0.0", "-0.0") else text
 
 
 def effect(growth: ScalingStep) -> str:
-    """What twice the chips do to time and money."""
+    """Return the effect on time and cost of doubling the chips, in words."""
     time = (
         f"save {100 * growth.saved:.1f} % of the time"
         if growth.saved > 0
@@ -65,7 +65,7 @@ def effect(growth: ScalingStep) -> str:
 
 
 def headline(answer: Scaling) -> str:
-    """Where adding chips stops paying, in a sentence or two."""
+    """Return where adding chips stops paying, in a sentence or two."""
     if not answer.trained:
         return "No size trains." if all(each.search is not None for each in answer.sizes) else "No size has an answer."
     asked = f"asked: {100 * answer.least_saving:.3g} % saved, at most {100 * answer.most_dearer:.3g} % dearer"
@@ -83,7 +83,10 @@ def headline(answer: Scaling) -> str:
 
 
 def sooner(answer: Scaling) -> str:
-    """What a day sooner costs up to the knee and beyond it; empty where there is no knee or nothing before it."""
+    """Return the cost of finishing a day sooner, before and beyond the knee; empty without a knee or without a cost.
+
+    The knee is the largest size from which doubling the chips no longer pays.
+    """
     if answer.knee is None:
         return ""
     place = answer.growths.index(answer.knee)
@@ -98,14 +101,14 @@ def sooner(answer: Scaling) -> str:
 
 
 def remedy(answer: Scaling, recovery: str) -> str:
-    """What to ask next where failures are what grows most. **Arguments:** `recovery` in use."""
+    """Return the recovery options to try where failures grow most; else empty. **Arguments:** `recovery`: the one in use."""
     if answer.knee is None or answer.knee.causes[0].name != FAILURES or recovery != SLOWEST_RECOVERY:
         return ""
     return "Failures grow most: --recovery in-memory or hot-spares says what going on sooner after each is worth."
 
 
 def why(growth: ScalingStep) -> str:
-    """Which parts grew between two sizes, in a sentence."""
+    """Return the components whose growth explains the change of cost between two sizes, in a sentence."""
     ratio = growth.after.cost_usd / growth.before.cost_usd - 1.0
     between = f"from {growth.before.chips:,} to {growth.after.chips:,} chips"
     named = leading(growth.causes)
@@ -116,7 +119,7 @@ def why(growth: ScalingStep) -> str:
 
 
 def ends(answer: Scaling) -> list[str]:
-    """The cheapest and the soonest size, a line each."""
+    """Return the cheapest and the fastest size, a line each."""
     cheapest, soonest = answer.cheapest, answer.soonest
     if cheapest is None or soonest is None:
         return []
@@ -126,7 +129,7 @@ def ends(answer: Scaling) -> list[str]:
 
 
 def rule(answer: Scaling) -> str:
-    """How the batch goes with the chips."""
+    """Return how the batch size depends on the number of chips (weak or strong scaling), in words."""
     base = answer.sizes[0]
     batch = float(base.run.global_batch_sequences)
     if answer.weak:

@@ -1,4 +1,4 @@
-"""What is asked of a service, in words and as JSON."""
+"""Requirements on a service, in words and as JSON."""
 
 from typing import Any
 
@@ -13,12 +13,12 @@ _ASKED = (
 
 
 def service_document(service: Service, mode: str) -> dict[str, Any]:
-    """What is asked of a service. **Arguments:** `mode`: serve, prefill or decode."""
+    """Return the requirements on a service for JSON. **Arguments:** `mode`: serve, prefill or decode."""
     return {"mode": mode} | {name: number(getattr(service, name)) for name in _ASKED}
 
 
 def requests_line(service: Service) -> str:
-    """What is asked of a service, in words."""
+    """Return the requirements on a service, in words."""
     cached, drafted = float(service.cached_fraction), float(service.drafted_tokens)
     words = [f"{float(service.input_tokens):,.0f} tokens in" + (f" ({100 * cached:.3g} % cached)" if cached else "")]
     if float(service.decodes):

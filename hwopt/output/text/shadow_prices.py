@@ -1,11 +1,11 @@
-"""Shadow prices in words: with the plan of the answer, and on both sides with all integers re-optimized."""
+"""Shadow prices in words: with the answer's own plan, and one-sided with all integers re-optimized."""
 
 import math
 from typing import Any
 
 from hwopt.solver.solution import PRICED, BudgetUse, OneSidedPrice
 
-_DIGITS = 4  # of prices, rounded outwards
+_DIGITS = 4  # significant digits of prices, rounded outward
 
 
 def price_words(budget: BudgetUse, alone: bool = True) -> str:
@@ -26,7 +26,7 @@ def price_words(budget: BudgetUse, alone: bool = True) -> str:
 
 
 def _with_this_plan(budget: BudgetUse) -> str:
-    """The multiplier of an answer's own plan."""
+    """Return the shadow price with the answer's own plan, in words."""
     if math.isnan(budget.elasticity):
         return "with this plan not known"
     if budget.elasticity <= PRICED:
@@ -43,7 +43,7 @@ def _sides_words(budget: BudgetUse) -> str:
 
 
 def _interval(verb: str, price: OneSidedPrice, unit: str) -> str:
-    """The price of one side in words, its ends rounded outwards."""
+    """Return a one-sided price as an interval in words, rounded outward."""
     low, high = _rounded(price.low, math.floor), _rounded(price.high, math.ceil)
     if not price.resolved:
         most = f": {verb} {high:.{_DIGITS}g} {unit} at most" if math.isfinite(high) else ""
@@ -55,7 +55,7 @@ def _interval(verb: str, price: OneSidedPrice, unit: str) -> str:
 
 
 def _rounded(value: float, towards: Any) -> float:
-    """To a few digits, down or up."""
+    """Return a value rounded to `_DIGITS` significant digits, by `towards`: down (floor) or up (ceil)."""
     if value == 0.0 or math.isinf(value):
         return value
     scale = 10.0 ** (_DIGITS - 1 - math.floor(math.log10(value)))

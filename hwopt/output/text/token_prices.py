@@ -1,6 +1,6 @@
-"""What tokens are called, made and cost: those of a service by prompts and answers, those of a run by its own unit of work.
+"""Names, rates and prices of tokens: input and output tokens of a service, or a run's own unit of work.
 
-Reports, documents and objectives count tokens; screens say images or samples where the workload does (`unit_of_work`).
+Reports, documents and objectives count tokens. Screens count images or samples where the workload does (`unit_of_work`).
 """
 
 import math
@@ -15,12 +15,12 @@ from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import TOKEN
 
 PER = 1e6
-"""Tokens that a price is of."""
+"""Number of tokens that a price refers to."""
 
 
 @singledispatch
 def unit_of_work(of: Any) -> tuple[str, float]:
-    """What a report or a run counts its work in on screens, and how many tokens one of it is."""
+    """Return the unit of work of a report or run on screens, and its number of tokens."""
     return TOKEN, 1.0
 
 
@@ -40,13 +40,13 @@ def _(of: TrainingRun) -> tuple[str, float]:
 
 
 Work = tuple[str, float]
-"""What work is counted in, and how many tokens one of it is."""
+"""Unit of work, and its number of tokens."""
 
 TOKENS: Work = (TOKEN, 1.0)
 
 
 def counted(value: float, unit: str, work: Work) -> tuple[float, str]:
-    """A number by the token as one by what the work is counted in: `USD/token` as `USD/image`, `token/s` as `image/s`."""
+    """Convert a number per token to the unit of work: `USD/token` to `USD/image`, `token/s` to `image/s`."""
     name, tokens = work
     over, _, below = unit.partition("/")
     if name == TOKEN or TOKEN not in (over, below):
@@ -57,20 +57,21 @@ def counted(value: float, unit: str, work: Work) -> tuple[float, str]:
 
 
 def rate_words(report: Any, tokens_per_s: Any) -> str:
-    """A rate of tokens in words: `1.2 Mtoken/s`, `3,120 image/s`."""
+    """Return a rate of tokens in words: `1.2 Mtoken/s`, `3,120 image/s`."""
     unit, tokens = unit_of_work(report)
     return pretty(float(tokens_per_s), "token/s") if unit == TOKEN else f"{float(tokens_per_s) / tokens:,.0f} {unit}/s"
 
 
 def million_words(report: Any) -> str:
-    """What a million tokens cost, in words: `1.3 $ a million tokens`, `2 $ a million images`."""
+    """Return the cost of a million tokens or other units of work, in words: `1.3 $ a million tokens`, `2 $ a million images`.
+    """
     _, tokens = unit_of_work(report)
     return f"{PER * float(report.cost_per_token_usd) * tokens:.4g} $ a million {tokens_counted(report)}"
 
 
 @singledispatch
 def tokens_counted(report: Any) -> str:
-    """What a report counts in its rate and cost, in words."""
+    """Return the plural name of the units that a report's rate and cost count."""
     return f"{unit_of_work(report)[0]}s"
 
 
@@ -80,7 +81,10 @@ def _(report: ServingReport) -> str:
 
 
 def price_document(report: Report) -> dict[str, float | None]:
-    """Prices per million tokens in USD, of prompts and of answers alone; null for what the machine does not do, none of a run."""
+    """Return the prices of a million input and output tokens in USD.
+
+    Null for a phase that the service does not run; empty for a training run.
+    """
     if not isinstance(report, ServingReport):
         return {}
     each = {"input": report.cost_per_input_token_usd, "output": report.cost_per_output_token_usd}
@@ -88,7 +92,7 @@ def price_document(report: Report) -> dict[str, float | None]:
 
 
 def price_words(report: ServingReport) -> str:
-    """Prices per million tokens in words, those of what the machine does."""
+    """Return the prices per million tokens in words, for the phases that the service runs."""
     words = [
         f"{price:.4g} $ per {name.removeprefix('usd_per_').replace('_', ' ')}"
         for name, price in price_document(report).items()

@@ -1,4 +1,4 @@
-"""What pre-training is worth to a fine-tuning run, as lines of a screen and as JSON."""
+"""Value of pre-training for a fine-tuning run, as lines of a screen and as JSON."""
 
 from typing import Any
 
@@ -9,14 +9,15 @@ from hwopt.output.text.parts import number
 
 
 def transfer_document(worth: Transferred | None) -> dict[str, Any]:
-    """As JSON; no key where none was asked for."""
+    """Return the value of pre-training for JSON; empty where not requested."""
     if worth is None:
         return {}
     return {"transfer": {name: number(getattr(worth, name)) for name in outputs(Transferred)}}
 
 
 def transfer_lines(worth: Transferred | None, title: str) -> list[str]:
-    """Data at hand, what it is worth in effect, and up to where the law holds."""
+    """Return lines on the fine-tuning data, its effective amount with pre-training, and the validity range of the scaling law.
+    """
     if worth is None:
         return []
 
