@@ -135,7 +135,7 @@ def _watch_signals() -> None:
     for name in _SIGNALS.keys() & signal.Signals.__members__.keys():
         if signal.getsignal(number := signal.Signals[name]) in (signal.SIG_DFL, signal.default_int_handler):
             signal.signal(number, lambda number, frame: _stop(number))
-    with contextlib.suppress(ValueError, OSError, RuntimeError):  # if that fails, the main thread handles the signal later
+    with contextlib.suppress(ValueError, OSError, RuntimeError):  # else the main thread handles the signal later
         signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
         threading.Thread(target=lambda: _stop(os.read(reading, 1)[0]), daemon=True).start()
 

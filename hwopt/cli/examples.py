@@ -107,7 +107,7 @@ EXAMPLES = {
             "hwopt sweep train_cost --within 1.1 --samples 1e5 --report front.html",
             "hwopt sweep train_cost --frontier power_budget_w=30e6:60e6:4 --out runs/power",
         ),
-        "train_and_serve": ("hwopt sweep serve_cost --samples 1e6 --report front.html",),  # a sweep has a single machine
+        "train_and_serve": ("hwopt sweep serve_cost --samples 1e6 --report front.html",),  # sweeps have one machine
         "portfolio": ("hwopt sweep portfolio --only assistant --samples 1e6 --report front.html",),
         "": ("hwopt sweep {0} --samples 1e6 --report front.html",),
     },

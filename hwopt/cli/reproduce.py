@@ -36,7 +36,7 @@ def reproduce(options: argparse.Namespace) -> Rendered:
     evaluate, point = _KINDS[asked.command]
     try:
         design = point(stated)
-    except (KeyError, TypeError, AttributeError):  # the file is malformed; errors of the evaluation itself are not caught
+    except (KeyError, TypeError, AttributeError):  # malformed file; evaluation errors are not caught
         raise UserError(f"--design {options.design}: its design is not one that {asked.command} prints") from None
     document, screen, feasible = evaluate(asked, *design)
     differences = dict(_differences(stated, document))
@@ -83,9 +83,7 @@ def _command(
 
 
 def _point_of_optimum(stated: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
-    """Return the choices of an answer, and the variables of each member of a portfolio; the key "" stands for a single
-    question.
-    """
+    """Return the choices of an answer, and the variables by portfolio member; "" stands for a single question."""
     chosen = next((dict(each["choice"]) for each in stated["choices"] if each["outcome"] == "best"), {})
     answers = {each["name"]: each["answer"] for each in stated["members"]} if "members" in stated else {"": stated}
     return chosen, {name: _values(each) for name, each in answers.items()}

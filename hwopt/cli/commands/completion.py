@@ -24,7 +24,7 @@ def completion(options: argparse.Namespace) -> int:
     import shtab
 
     script = shtab.complete(_parser(options.cli), options.shell)
-    first, rest = script.split("\n", 1) if options.shell == "zsh" else ("", script)  # zsh requires its own first line to stay first
+    first, rest = script.split("\n", 1) if options.shell == "zsh" else ("", script)  # zsh reads the first line
     say("\n".join(filter(None, (first, _USE[options.shell], rest))))
     return 0
 

@@ -1,6 +1,4 @@
-"""`hwopt fabrics`: the cost of link jitter, by fabric, rack density or scale-up domain; exit code 1 where no machine trains the
-run.
-"""
+"""`hwopt fabrics`: the cost of link jitter by fabric, rack density or scale-up domain; exit code 1 where all are infeasible."""
 
 import argparse
 import copy

@@ -192,9 +192,7 @@ def _list(options: argparse.Namespace, objective: Any) -> Rendered:
 
 
 def _check_together(options: argparse.Namespace) -> None:
-    """Raise `UserError` for flags that cannot be combined with `--confidence` or `--vary`, and for `--alternatives` with two
-    chip types.
-    """
+    """Raise `UserError` for flags that exclude `--confidence` or `--vary`, and for `--alternatives` with two chip types."""
     if options.alternatives and (getattr(options, "decode_chip", None) or "decode_chip" in options.choices):
         raise UserError("--alternatives redesigns one kind of chips: leave it out, or --decode-chip")
     asked = "--confidence" if options.confidence is not None else "--vary" if options.vary else ""

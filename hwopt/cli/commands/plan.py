@@ -1,5 +1,4 @@
-"""`hwopt plan`: the best integer plan of a cluster, by exhaustive search; exit code 1 where none fits and satisfies the limits.
-"""
+"""`hwopt plan`: the best integer plan of a cluster, by exhaustive search; exit code 1 where no plan is feasible."""
 
 import argparse
 from collections.abc import Sequence

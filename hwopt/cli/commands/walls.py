@@ -1,6 +1,4 @@
-"""`hwopt walls`: which budget of a design question binds, up to which value, and which binds next; exit code 1 where
-infeasible.
-"""
+"""`hwopt walls`: which budget of a question binds, up to which value, and which is next; exit code 1 where infeasible."""
 
 import argparse
 from dataclasses import replace

@@ -63,8 +63,7 @@ def rate_words(report: Any, tokens_per_s: Any) -> str:
 
 
 def million_words(report: Any) -> str:
-    """Return the cost of a million tokens or other units of work, in words: `1.3 $ a million tokens`, `2 $ a million images`.
-    """
+    """Return the cost of a million tokens or other units of work, such as `1.3 $ a million tokens`, `2 $ a million images`."""
     _, tokens = unit_of_work(report)
     return f"{PER * float(report.cost_per_token_usd) * tokens:.4g} $ a million {tokens_counted(report)}"
 

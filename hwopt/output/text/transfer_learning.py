@@ -16,8 +16,7 @@ def transfer_document(worth: Transferred | None) -> dict[str, Any]:
 
 
 def transfer_lines(worth: Transferred | None, title: str) -> list[str]:
-    """Return lines on the fine-tuning data, its effective amount with pre-training, and the validity range of the scaling law.
-    """
+    """Return lines on the fine-tuning data, its effective amount with pre-training, and the limits of the scaling law."""
     if worth is None:
         return []
 
