@@ -33,7 +33,7 @@ def best_of_clusters(
 
     **Arguments:**
 
-    - `stated`: checks the flags of a combination before any search; raises `UserError` where they are invalid;
+    - `stated`: checks the flags of a combination before any search; raises `UserError` where they are invalid.
     - `searched`: returns request and plan search for the flags of a combination.
 
     **Raises:** `UserError` for a flag that is not a choice of a cluster, for an unknown value, and where no combination is

@@ -75,9 +75,10 @@ def launch_files(
 
     **Arguments:**
 
-    - `title`: the question in words; `asked`: returns the question as JSON;
-    - `name`: name of the workload;
-    - `ranked`: candidate plans, the best first;
+    - `title`: the question in words.
+    - `asked`: returns the question as JSON.
+    - `name`: name of the workload.
+    - `ranked`: candidate plans, the best first.
     - `chips`: the chip of each group.
     """
     from hwopt.output.export.trainers import TRAINERS as FILES

@@ -30,10 +30,11 @@ class Flag:
 
     **Arguments:**
 
-    - `modes`: modes that have the flag, all where None;
-    - `also`: other spellings; `needed`: whether it is required;
-    - `alone`: value of the flag without text;
-    - `repeats`: whether several occurrences are merged;
+    - `modes`: modes that have the flag, all where None.
+    - `also`: other spellings.
+    - `needed`: whether it is required.
+    - `alone`: value of the flag without text.
+    - `repeats`: whether several occurrences are merged.
     - `field`: the attribute it sets, where that differs from its name.
     """
 

@@ -155,7 +155,10 @@ class OneLineParser(argparse.ArgumentParser):
 def build_parser(objective: str, kind: type | None) -> OneLineParser:
     """Return the parser.
 
-    **Arguments:** `objective`: name of the design question; `kind`: its class, whose fields become flags.
+    **Arguments:**
+
+    - `objective`: name of the design question.
+    - `kind`: its class, whose fields become flags.
     """
     known = ", ".join(registry.names())
     questions = f"Design questions: {known}; hwopt optimize QUESTION --help lists their budgets."

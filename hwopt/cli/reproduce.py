@@ -143,7 +143,7 @@ _KINDS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
 
 
 def _differences(stated: Any, found: Any, path: str = "") -> Iterator[tuple[str, float]]:
-    """Yield the path and relative difference of each number that both contain."""
+    """Yield the path and relative difference of each number that both documents contain."""
     if isinstance(stated, Mapping) and isinstance(found, Mapping):
         for key in stated.keys() & found.keys():
             yield from _differences(stated[key], found[key], f"{path}.{key}".lstrip("."))

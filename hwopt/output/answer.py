@@ -29,9 +29,9 @@ class Table(Part):
 
     **Arguments:**
 
-    - `align`: one letter a column, l for left and r for right; default: the first column left, the others right;
-    - `least`: minimum column widths on a screen;
-    - `under`: a text for each row: below the row on a screen, in a last column headed `under_head` on a page;
+    - `align`: one letter a column, l for left and r for right; default: the first column left, the others right.
+    - `least`: minimum column widths on a screen.
+    - `under`: a text for each row: below the row on a screen, in a last column headed `under_head` on a page.
     - `hang`: whether the text below a row is wrapped and indented to the second column.
     """
 
@@ -123,7 +123,7 @@ class Named(Part):
 
     **Arguments:**
 
-    - `width`: width of the name column on a screen; 0 prints a colon after each name instead;
+    - `width`: width of the name column on a screen; 0 prints a colon after each name instead.
     - `wrap`: whether long lines are wrapped.
     """
 
@@ -199,9 +199,9 @@ class Section:
 
     **Arguments:**
 
-    - `titled`: whether a screen prints the title;
-    - `note`: a line below the title on a page;
-    - `joined`: whether a screen omits the blank line before an untitled section;
+    - `titled`: whether a screen prints the title.
+    - `note`: a line below the title on a page.
+    - `joined`: whether a screen omits the blank line before an untitled section.
     - `wide`: whether the section takes the whole width of a page.
     """
 
@@ -235,12 +235,16 @@ class Answer:
 
     **Arguments:**
 
-    - `command`: the command that was run; `question`: the design question that it answered, where it takes one;
-    - `declared`: a frozen dataclass whose declared fields are the JSON, or the JSON itself as a mapping;
-    - `title`: the question in words; `subtitle`: a line below it; `verdict`: the answer in a sentence;
-    - `headline`: the main number of a page, as (label, number);
-    - `proof`: the badge next to the headline: its label, whether the answer is proved, and a sentence;
-    - `asked`: JSON keys that repeat the question; `also`: additional JSON keys;
+    - `command`: the command that was run.
+    - `question`: the design question that it answered, where it takes one.
+    - `declared`: a frozen dataclass whose declared fields are the JSON, or the JSON itself as a mapping.
+    - `title`: the question in words.
+    - `subtitle`: a line below it.
+    - `verdict`: the answer in a sentence.
+    - `headline`: the main number of a page, as (label, number).
+    - `proof`: the badge next to the headline: its label, whether the answer is proved, and a sentence.
+    - `asked`: JSON keys that repeat the question.
+    - `also`: additional JSON keys.
     - `draw`: writes the figure requested with `--figure` to a path.
     """
 

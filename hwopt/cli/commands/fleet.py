@@ -57,7 +57,10 @@ _KEYS = ("chip", "chips", "plan", *_OF_GROUP)
 
 @dataclass(frozen=True)
 class FleetRequest:
-    """A fleet as specified by flags or a file. **Arguments:** `works` and `groups`, both in the order in which they are named."""
+    """Fleet as specified by flags or a file.
+
+    **Arguments:** `works` and `groups`: requests and chip groups, both in the stated order.
+    """
 
     options: argparse.Namespace
     works: list[Any]

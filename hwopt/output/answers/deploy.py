@@ -167,7 +167,11 @@ def scope(answer: DeployAnswer) -> str:
 def deploy_answer(found: DeployAnswer, title: str, asked: Mapping[str, str], sources: Sequence[str]) -> Answer:
     """Return the answer of `hwopt deploy`.
 
-    **Arguments:** `title` of the question; `asked`: its JSON keys; `sources` of its numbers.
+    **Arguments:**
+
+    - `title` of the question.
+    - `asked`: its JSON keys.
+    - `sources` of its numbers.
     """
     said = verdict(found)
     return Answer(

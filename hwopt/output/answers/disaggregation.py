@@ -95,7 +95,7 @@ def splits_lines(
 
     **Arguments:**
 
-    - `around`: prediction interval of the colocated plan;
+    - `around`: prediction interval of the colocated plan.
     - `chips`: chip names of each split, where there are several types of chip.
     """
     chips = chips or {}

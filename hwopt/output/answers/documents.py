@@ -139,9 +139,10 @@ def solution_document(
 
     **Arguments:**
 
-    - `around`: interval of the step time; `constants`: mode of the constants in use;
-    - `price`: integrality gap, the cost of buying whole units, where it was computed;
-    - `alternatives`: other answers to compare with, where they were computed;
+    - `around`: interval of the step time.
+    - `constants`: mode of the constants in use.
+    - `price`: integrality gap, the cost of buying whole units, where it was computed.
+    - `alternatives`: other answers to compare with, where they were computed.
     - `regret`: regret over uncertain inputs, where it was computed.
     """
     problem, proof = solution.problem, solution.certificate

@@ -51,7 +51,10 @@ def rule(answer: Fabrics) -> str:
 def fabrics_document(answer: Fabrics, around: Around, constants: str) -> dict[str, Any]:
     """Return the answer as JSON: levels of jitter, and an entry for each machine.
 
-    **Arguments:** `around`: intervals by machine name; `constants`: mode of the constants in use.
+    **Arguments:**
+
+    - `around`: intervals by machine name.
+    - `constants`: mode of the constants in use.
     """
     return {
         "feasible": bool(answer.trained),
@@ -128,8 +131,11 @@ def fabrics_answer(
 
     **Arguments:**
 
-    - `title` of the question; `asked`: its JSON keys; `sources` of its numbers;
-    - `around`: intervals by machine name; `constants`: mode of the constants in use.
+    - `title` of the question.
+    - `asked`: its JSON keys.
+    - `sources` of its numbers.
+    - `around`: intervals by machine name.
+    - `constants`: mode of the constants in use.
     """
     trained, none = found.trained, [(each.name, each.reason) for each in found.cases if not each.feasible]
     price = "the last column: what evenness may add to a chip's share of the capital before the least even links are as cheap"

@@ -35,7 +35,13 @@ _OF_GROUP = (
 
 
 def fleet_document(study: FleetStudy, around: Interval | None, constants: str) -> dict[str, Any]:
-    """Return a fleet as JSON. **Arguments:** `around`: interval of the step time; `constants`: mode of the constants in use."""
+    """Return a fleet as JSON.
+
+    **Arguments:**
+
+    - `around`: interval of the step time.
+    - `constants`: mode of the constants in use.
+    """
     whole, report = study.whole, study.whole.report
     low, high = (None, None) if around is None else around.times(float(report.step_time_s))
     return {
@@ -125,7 +131,10 @@ def fleet_answer(
 ) -> Answer:
     """Return the answer of `hwopt fleet`.
 
-    **Arguments:** `around`: interval of the step time; `constants`: mode of the constants in use.
+    **Arguments:**
+
+    - `around`: interval of the step time.
+    - `constants`: mode of the constants in use.
     """
     whole, report = study.whole, study.whole.report
     table = Table("groups", heads(whole), group_cells(whole), least=(24, 14, 9, 7, 7, 7), under=_plans(whole))

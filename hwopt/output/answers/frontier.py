@@ -20,7 +20,11 @@ Point = dict[str, Any]
 def frontier_document(dataset: Any, out: str | None = None, figures: tuple[str, ...] = ()) -> dict[str, Any]:
     """Return the answer of `frontier` as JSON: one entry a point, budget levels ascending.
 
-    **Arguments:** `dataset`: the result of `hwopt.frontier`; `out`: folder of its store; `figures`: files drawn from it.
+    **Arguments:**
+
+    - `dataset`: the result of `hwopt.frontier`.
+    - `out`: folder of its store.
+    - `figures`: files drawn from it.
     """
     budgets, objective = list(dataset.sizes), str(dataset.attrs["objective"])
     names = [str(name) for name in dataset.data_vars if name not in ("feasible", "certified", "choice", objective)]

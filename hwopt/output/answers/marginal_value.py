@@ -178,7 +178,10 @@ def certainty(answer: MarginalValues, around: Interval | None) -> str:
 def invest_answer(found: MarginalValues, around: Interval | None, top: int) -> Answer:
     """Return the answer of `hwopt invest`.
 
-    **Arguments:** `around`: interval of the step time; `top`: number of rows of each part on a screen.
+    **Arguments:**
+
+    - `around`: interval of the step time.
+    - `top`: number of rows of each part on a screen.
     """
     start = found.start
     problem, goal = start.problem, start.problem.objective

@@ -39,8 +39,8 @@ def plan_search_document(
 
     **Arguments:**
 
-    - `fitting_chips`: a chip count on which some plan fits, where none fits on this cluster;
-    - `around`: prediction interval;
+    - `fitting_chips`: a chip count on which some plan fits, where none fits on this cluster.
+    - `around`: prediction interval.
     - `constants`: mode of the constants in use.
     """
     best, goal = search.best, search.objective

@@ -41,10 +41,12 @@ Around = Mapping[int, Interval | None]
 def scaling_document(answer: Scaling, around: Around, constants: str = "") -> dict[str, Any]:
     """Return the answer of `scale` as JSON.
 
-    It has an entry for each cluster size, the effect of each growth in chips, and the size at which growth stops paying, with
-    the reason.
+    It has an entry for each cluster size and for each increase in size, and the size at which more chips stop paying.
 
-    **Arguments:** `around`: prediction intervals by number of chips; `constants`: mode of the constants in use.
+    **Arguments:**
+
+    - `around`: prediction intervals by number of chips.
+    - `constants`: mode of the constants in use.
     """
     knee = answer.knee
     named = {"cheapest": answer.cheapest, "soonest": answer.soonest}
@@ -118,10 +120,12 @@ def scaling_answer(
 
     **Arguments:**
 
-    - `title`: workload, chip and site in words;
-    - `around`: prediction intervals by number of chips;
-    - `constants`: mode of the constants in use; `recovery`: the failure recovery in use;
-    - `asked`: JSON keys that repeat the question; `sources` of its numbers.
+    - `title`: workload, chip and site in words.
+    - `around`: prediction intervals by number of chips.
+    - `constants`: mode of the constants in use.
+    - `recovery`: the failure recovery in use.
+    - `asked`: JSON keys that repeat the question.
+    - `sources` of its numbers.
     """
     trained, knee = found.trained, found.knee
     why_not = [(f"{each.chips:>9,}", each.reason) for each in found.sizes if not each.feasible]

@@ -39,8 +39,8 @@ def estimate_screen(report: Report, plan: Any, title: str, around: Interval | No
 
     **Arguments:**
 
-    - `title`: workload, cluster and, for a service, requests, in words;
-    - `around`: prediction interval;
+    - `title`: workload, cluster and, for a service, requests, in words.
+    - `around`: prediction interval.
     - `constants`: mode of the constants in use; empty where unknown.
     """
     said = [words if what == "plan" else f"{what} {words}" for what, words in plan_lines(report, plan)]

@@ -31,7 +31,8 @@ Rows: TypeAlias = Iterable[tuple[str, Iterable[float]]]
 def sensitivity_document(answer: Sensitivity) -> dict[str, Any]:
     """Return the answer of `sensitivity` as JSON.
 
-    Elasticities are per cent per per cent. `effect` is the relative change of the optimum at the ends of an input's range.
+    Elasticities are in percent of the objective per percent of the input. `effect` is the relative change of the optimum at the
+    ends of an input's range.
     It is null where no hardware satisfies the budgets there with these integers.
     """
     problem, optimum, metrics = answer.problem, answer.optimum, answer.elasticities.metrics
@@ -176,7 +177,11 @@ def _per_percent(each: Input) -> tuple[str, float]:
 def _table(title: str, columns: Sequence[str], now: Iterable[str], rows: Rows, width: int) -> list[str]:
     """Return a table of elasticities.
 
-    **Arguments:** `columns`: its headings; `now`: current values, the first row; `rows`: labels with numbers.
+    **Arguments:**
+
+    - `columns`: its headings.
+    - `now`: current values, the first row.
+    - `rows`: labels with numbers.
     """
     padded = lambda cells: (f"{each:>{width}}" for each in cells)
     lines = [*heading(title), _line("", padded(columns)), _line("now", padded(now))]

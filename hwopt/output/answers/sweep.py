@@ -86,16 +86,17 @@ def sampling_words(document: Document) -> list[str]:
 
 
 def known_words(document: Document) -> str:
-    """Return the known optimum around which the sweep sampled, by its objective."""
+    """Return the reference design with its objective: the certified optimum, or the best design of a search."""
     optimum = document["optimum"]
     kind = "certified optimum" if optimum["certified"] else "best design of a search"
     return f"{kind} {pretty(optimum['objective'], document['objective']['unit'], 6)}"
 
 
 def above_words(document: Document) -> str:
-    """Return how far the best variant is above the known optimum, in words.
+    """Return how far the best variant is above or below the reference design, in words.
 
-    Empty where no optimum is known or no variant is feasible.
+    The reference is the design from a previous search around which the sweep sampled. Empty where there is none, or no feasible
+    variant.
     """
     optimum = document["optimum"]
     if optimum is None or optimum["best_above"] is None:
@@ -194,7 +195,10 @@ def broken(best: Document) -> str:
 def hints(document: Document, title: str, fields: Mapping[str, Any]) -> list[str]:
     """Return suggestions where no variant satisfies every limit.
 
-    **Arguments:** `title`: name of the question; `fields`: its fields.
+    **Arguments:**
+
+    - `title`: name of the question.
+    - `fields`: its fields.
     """
     near = document["best"][0] if document["best"] and document["best"][0]["possible"] else None
     tries = []
@@ -292,7 +296,8 @@ def _front_lines(document: Document) -> list[str]:
 
 
 def chosen(count: int, feasible: Sequence[int], most: int) -> list[int]:
-    """Return at most `most` evenly spaced places on a front of `count` points; half are feasible where there are enough."""
+    """Return at most `most` evenly spaced places on a front of `count` points; at least half are feasible if there are enough.
+    """
     if count <= most:
         return list(range(count))
     few = min(len(feasible), most // 2)

@@ -22,7 +22,11 @@ Document = dict[str, Any]
 def sweep_document(dataset: Any, out: str | None = None, figures: Sequence[str] = ()) -> Document:
     """Return the answer of `sweep` as JSON.
 
-    **Arguments:** `dataset`: the result of `hwopt.sweep`; `out`: folder of its store; `figures`: files drawn from it.
+    **Arguments:**
+
+    - `dataset`: the result of `hwopt.sweep`.
+    - `out`: folder of its store.
+    - `figures`: files drawn from it.
     """
     attrs = dataset.attrs
     feasible = attrs.get("best_are") == "feasible"
@@ -156,7 +160,10 @@ def _by_case(dataset: Any, cases: Sequence[str]) -> list[Document] | None:
 
 
 def _optimum(dataset: Any) -> Document | None:
-    """Return the known optimum around which the sweep sampled, and the excess of the best variant over it; None without one."""
+    """Return the reference design as JSON, and the excess of the best variant over it; None without one.
+
+    The reference is the design from a previous search around which the sweep sampled.
+    """
     optima = json.loads(str(dataset.attrs.get("optima", "{}")))
     optimum = optima.get(_named(dataset, "best_case", 0)) if dataset["best_case"].size else None
     if optimum is None or not optimum["feasible"]:

@@ -28,10 +28,11 @@ class Engine:
 
     **Arguments:**
 
-    - `families`: chip families that it runs on; `plugins`: plugins for other families, by family;
-    - `formats`: format of the GEMMs -> arguments for weights stored in that format, see `weights`;
-    - `caches`: bytes per element of the KV cache -> the engine's name of that format;
-    - `memory`: the argument that bounds memory, with its default;
+    - `families`: chip families that it runs on.
+    - `plugins`: plugins for other families, by family.
+    - `formats`: format of the GEMMs -> arguments for weights stored in that format, see `weights`.
+    - `caches`: bytes per element of the KV cache -> the engine's name of that format.
+    - `memory`: the argument that bounds memory, with its default.
     - `write`: returns the launch settings of a group of chips.
     """
 

@@ -17,8 +17,9 @@ def first_told(
 
     **Arguments:**
 
-    - `flag`: the flag named in the error; `title`: name of the software;
-    - `ranked`: plans, the best first;
+    - `flag`: the flag named in the error.
+    - `title`: name of the software.
+    - `ranked`: plans, the best first.
     - `write`: returns the settings of a plan, which have `notes`, or raises `UserError`.
 
     **Raises:** `UserError` where no plan can be expressed, with the reason for the best one.

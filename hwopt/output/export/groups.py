@@ -68,8 +68,9 @@ class EngineGroup:
 def longest_request(service: Service) -> int:
     """Return the maximum tokens of a request.
 
-    It is the sum of `m (1 + 4 c)` over prompt and answer, where m is the mean length and c the square root of the SCV of
-    lengths.
+    It is the sum of `m (1 + 4 c)` over prompt and answer. Here m is the mean length, and c is the square root of the lengths'
+    SCV
+    (squared coefficient of variation).
     """
     parts = ((service.input_tokens, service.input_scv), (service.output_tokens, service.output_scv))
     return sum(math.ceil(float(mean) * (1.0 + LENGTH_DEVIATIONS * math.sqrt(float(scv)))) for mean, scv in parts)
@@ -78,8 +79,8 @@ def longest_request(service: Service) -> int:
 def groups_of(service: Service, plan: Plan | Disaggregated) -> list[EngineGroup]:
     """Return the chip groups of a serving plan: one if colocated, else those of prefill and of decode.
 
-    **Raises:** `UserError` for a layout that none of the engines supports: weights gathered layer by layer, context
-    parallelism, or
+    **Raises:** `UserError` for a layout that no engine supports. These are weights gathered layer by layer, context
+    parallelism, and
     experts on some ranks of a tensor parallel group.
     """
     batches = fullest_passes(service, plan)

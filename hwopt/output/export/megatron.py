@@ -47,8 +47,9 @@ def chunk_layers(layers: int, pp: int, virtual_stages: int) -> list[int]:
 
     Chunk j runs on stage j mod p. Each chunk has `ceil(L / (p v))` layers, where L is the number of layers, p of stages and v
     of
-    chunks a stage. If that exceeds L in total, chunks get one layer fewer: first the last chunk (with the head), then the first
-    (with the embedding), then those of the stages between, as `hwopt.plan.stage_layers` counts them.
+    chunks a stage. If that exceeds L in total, some chunks get one layer fewer: first the last chunk (with the head), then the
+    first
+    (with the embedding). Chunks of the stages between follow, as in `hwopt.plan.stage_layers`.
 
     **Returns:** p v numbers that add up to L.
     """
@@ -163,7 +164,7 @@ REFUSED = "cannot be expressed: "
 def _head_notes(w: SimpleNamespace, tp: int) -> list[str]:
     """Return a note where tp does not divide the number of key-value heads.
 
-    This version rejects that; later ones also accept divisors.
+    This version rejects that; later ones accept a tp that is a multiple of it.
     """
     groups = w.kv_heads
     if w.kv_rank or not groups % tp:

@@ -76,8 +76,8 @@ def launch_settings(
 
     **Arguments:**
 
-    - `framework`: a key of `ENGINES`;
-    - `families`: families of the chips that the plan uses;
+    - `framework`: a key of `ENGINES`.
+    - `families`: families of the chips that the plan uses.
     - `checkpoint`: format of the published weights, from `hwopt.catalog.checkpoint`.
 
     **Raises:** `UserError` for a plan that the framework cannot express.

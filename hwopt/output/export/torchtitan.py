@@ -1,7 +1,7 @@
 """Export of a training plan as a job file (TOML) of torchtitan.
 
-Keys, and the constraints on a plan, are those of pytorch/torchtitan at v0.2.0, the last version but one with TOML job files:
-`torchtitan/config/job_config.py`, `distributed/parallel_dims.py`, `distributed/pipeline_parallel.py` and
+Keys, and the constraints on a plan, are those of pytorch/torchtitan at v0.2.0, the last version but one with TOML job files.
+See `torchtitan/config/job_config.py`, `distributed/parallel_dims.py`, `distributed/pipeline_parallel.py` and
 `models/*/infra/parallelize.py`.
 """
 
@@ -143,7 +143,10 @@ def _tensor(asked: TrainingLaunch) -> dict[str, Any]:
 
 
 def _experts(asked: TrainingLaunch) -> dict[str, Any]:
-    """Return the degrees of expert parallelism. It uses ranks of dp and cp and, where experts are not split, also of tp."""
+    """Return the degrees of expert parallelism. It uses ranks of dp and cp and, where experts are not split, also of tp.
+
+    **Raises:** `UserError` for degrees that torchtitan does not support.
+    """
     split = asked.split
     if not asked.model.moe_layers:
         return {}
@@ -178,7 +181,10 @@ def _recompute(split: SimpleNamespace) -> dict[str, Any]:
 
 
 def _formats(asked: TrainingLaunch) -> tuple[dict[str, Any], list[str]]:
-    """Return the converters for GEMMs in fp8, and notes on what the file cannot express."""
+    """Return the converters for GEMMs in fp8, and notes on what the file cannot express; none for bf16.
+
+    **Raises:** `UserError` for other formats.
+    """
     if asked.precision == "bf16":
         return {}, []
     if asked.precision != "fp8":

@@ -33,11 +33,12 @@ class Trainer:
 
     **Arguments:**
 
-    - `name`: name of the file; `start`: how the software is started with that file;
+    - `name`: name of the file.
+    - `start`: how the software is started with that file.
     - `write`: returns sections, environment and notes of a run under a plan, or raises `UserError` for what cannot be
-      expressed;
-    - `lines`: yields the sections as lines of the file;
-    - `families`: chip families that it runs on;
+      expressed.
+    - `lines`: yields the sections as lines of the file.
+    - `families`: chip families that it runs on.
     - `held`: plan variables fixed in a plan search, because the file has no setting for other values.
     """
 

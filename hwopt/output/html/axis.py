@@ -17,7 +17,10 @@ _STEPS = (1.0, 2.0, 2.5, 5.0)
 class Axis:
     """Axis of one quantity from `low` to `high` (SI).
 
-    **Arguments:** `factor`: SI value of one displayed unit; `shown`: that unit.
+    **Arguments:**
+
+    - `factor`: SI value of one displayed unit.
+    - `shown`: that unit.
     """
 
     words: str

@@ -52,7 +52,11 @@ def named(name: Child, more: str = "") -> Html:
 class Bar:
     """Bar of a budget.
 
-    **Arguments:** `used` and `limit` (SI); `worth`: its marginal value in words; `binds`: whether it is binding.
+    **Arguments:**
+
+    - `used` and `limit` (SI).
+    - `worth`: its marginal value in words.
+    - `binds`: whether it is binding.
     """
 
     name: str

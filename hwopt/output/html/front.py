@@ -58,7 +58,7 @@ def _said_names(numbers: Document, names: Sequence[str]) -> list[str]:
 
 
 def _thinned(front: list[Document], most: int) -> list[Document]:
-    """Return at most `most` evenly spaced points of a front; half are feasible where there are enough."""
+    """Return at most `most` evenly spaced points of a front; at least half are feasible if there are enough."""
     feasible = [place for place, each in enumerate(front) if each["feasible"]]
     return [front[place] for place in sweep.chosen(len(front), feasible, most)]
 

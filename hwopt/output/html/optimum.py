@@ -36,8 +36,9 @@ def optimum_page(
 
     **Arguments:**
 
-    - `command`: the command that produced the answer;
-    - `around`: prediction interval; `constants`: mode of the constants in use;
+    - `command`: the command that produced the answer.
+    - `around`: prediction interval.
+    - `constants`: mode of the constants in use.
     - `sensitivities`: from `hwopt.analysis.sensitivity.parameters_of`.
     """
     problem, machines = solution.problem, screens.machines(solution.report)

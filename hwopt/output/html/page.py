@@ -29,9 +29,13 @@ def page(
 
     **Arguments:**
 
-    - `kind`: the command that answered; `name`: the design question, empty where there is none;
-    - `question`: the question in words; `top`: the answer to it; `sections`: the sections below it;
-    - `command`: the command that regenerates the page; `sources`: citations of its inputs.
+    - `kind`: the command that answered.
+    - `name`: the design question, empty where there is none.
+    - `question`: the question in words.
+    - `top`: the answer to it.
+    - `sections`: the sections below it.
+    - `command`: the command that regenerates the page.
+    - `sources`: citations of its inputs.
     """
     from hwopt._version import __version__
 
@@ -78,7 +82,10 @@ def _how_to_read(topic: str) -> Html:
 def section(title: str, *children: Child, note: str = "", wide: bool = True) -> Html:
     """Return a titled section.
 
-    **Arguments:** `note`: a small line below the title; `wide`: whether it takes the full width of the page.
+    **Arguments:**
+
+    - `note`: a small line below the title.
+    - `wide`: whether it takes the full width of the page.
     """
     small = p(note, class_="note") if note else None
     return element("section", element("h2", title), small, *children, class_=None if wide else "half")
@@ -87,8 +94,12 @@ def section(title: str, *children: Child, note: str = "", wide: bool = True) -> 
 def answer(what: str, shown: str, badge: str, proved: bool, proof: str, *more: Child) -> Html:
     """Return the answer in large type.
 
-    **Arguments:** `what`: label of the answer; `shown`: its value; `badge` and `proof`: the certificate; `more`: further
-    content.
+    **Arguments:**
+
+    - `what`: label of the answer.
+    - `shown`: its value.
+    - `badge` and `proof`: the certificate.
+    - `more`: further content.
     """
     mark = span(badge, class_="badge" if proved else "badge open")
     return div(p(what, class_="what"), p(shown, class_="big"), p(mark, proof, class_="proof"), more, class_="answer")

@@ -17,8 +17,11 @@ class Point:
 
     **Arguments:**
 
-    - `x`, `y`: position (SI); `shade`: CSS color; `said`: lines of the tooltip;
-    - `holds`: whether it satisfies every limit; `best`: whether it is the best design, drawn as a star.
+    - `x`, `y`: position (SI).
+    - `shade`: CSS color.
+    - `said`: lines of the tooltip.
+    - `holds`: whether it satisfies every limit.
+    - `best`: whether it is the best design, drawn as a star.
     """
 
     x: float
@@ -33,7 +36,11 @@ class Point:
 class AxisLimit:
     """Budget on the quantity of one axis.
 
-    **Arguments:** `words`: its label; `value`: its position (SI); `on_x`: whether on x, else on y.
+    **Arguments:**
+
+    - `words`: its label.
+    - `value`: its position (SI).
+    - `on_x`: whether on x, else on y.
     """
 
     words: str
@@ -54,9 +61,10 @@ def chart(
 
     **Arguments:**
 
-    - `label`: text for screen readers; `caption`: text below the chart;
-    - `limits`: budgets, drawn as dashed lines;
-    - `keys`: colors and their meanings for the legend;
+    - `label`: text for screen readers.
+    - `caption`: text below the chart.
+    - `limits`: budgets, drawn as dashed lines.
+    - `keys`: colors and their meanings for the legend.
     - `trace`: whether to join the points from left to right by steps, as a Pareto front is drawn.
     """
     across, up = axes

@@ -18,7 +18,7 @@ def section_of(parameters: Sequence[Parameter], unknown: str, question: str) -> 
 
     **Arguments:**
 
-    - `parameters` and `unknown`: the result of `parameters_of`, the inputs and the reason where there are none;
+    - `parameters` and `unknown`: the result of `parameters_of`, the inputs and the reason where there are none.
     - `question`: name of the design question.
     """
     title = "Sensitivities"

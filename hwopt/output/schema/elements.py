@@ -57,7 +57,13 @@ def by_name(kind: Schema) -> Schema:
 
 
 def record(keys: Mapping[str, Schema], optional: Mapping[str, Schema] | None = None) -> Schema:
-    """Return the schema of an object. **Arguments:** `keys`: required keys; `optional`: keys that may be absent."""
+    """Return the schema of an object.
+
+    **Arguments:**
+
+    - `keys`: required keys.
+    - `optional`: keys that may be absent.
+    """
     return {"type": "object", "properties": {**keys, **(optional or {})}, "required": list(keys)}
 
 

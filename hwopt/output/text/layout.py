@@ -36,7 +36,10 @@ def fact(name: str, text: str) -> str:
 def part_lines(parts: Iterable[tuple[str, str, float]], name: int = 14, amount: int = 10) -> list[str]:
     """Return a line with a bar for each component of a whole.
 
-    **Arguments:** `parts`: (name, amount, share); `name` and `amount`: column widths in characters.
+    **Arguments:**
+
+    - `parts`: (name, amount, share).
+    - `name` and `amount`: column widths in characters.
     """
     return [f"  {what:<{name}} {much:>{amount}}  {bar(share)} {100 * share:5.1f} %" for what, much, share in parts]
 

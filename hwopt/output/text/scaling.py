@@ -85,7 +85,7 @@ def headline(answer: Scaling) -> str:
 def sooner(answer: Scaling) -> str:
     """Return the cost of finishing a day sooner, before and beyond the knee; empty without a knee or without a cost.
 
-    The knee is the largest size from which doubling the chips no longer pays.
+    The knee is the first increase in size that does not pay.
     """
     if answer.knee is None:
         return ""
