@@ -21,7 +21,7 @@ MOST_CLUSTERS = 512
 """Maximum number of combinations of choices; each takes seconds."""
 
 Answer = tuple[argparse.Namespace, Any, Any, list[Branch]]
-"""Flags of the best cluster, its request, its plan search, and the outcome of each combination."""
+"""Result of the search: flags of the best cluster, its request, its plan search, and the outcome of each combination."""
 
 
 def best_of_clusters(

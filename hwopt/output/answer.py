@@ -78,11 +78,11 @@ class Sentences(Part):
     later: str = "    "
 
     def lines(self) -> list[str]:
-        """Return the lines of text, wrapped."""
+        """Return the sentences as wrapped lines of text for a terminal."""
         return [wrapped(each, self.first, self.later) for each in self.texts]
 
     def html(self) -> Child:
-        """Return the paragraphs in HTML."""
+        """Return the sentences as HTML paragraphs."""
         return [p(each) for each in self.texts]
 
 
@@ -93,11 +93,11 @@ class Steps(Part):
     texts: Sequence[str]
 
     def lines(self) -> list[str]:
-        """Return the lines of text, numbered from 1."""
+        """Return the sentences as wrapped lines of text, numbered from 1."""
         return [wrapped(each, f"  {place}. ", "     ") for place, each in enumerate(self.texts, 1)]
 
     def html(self) -> Child:
-        """Return the ordered list in HTML."""
+        """Return the sentences as an ordered HTML list."""
         return element("ol", [li(each) for each in self.texts])
 
 
@@ -109,11 +109,11 @@ class Lines(Part):
     first: str = "  "
 
     def lines(self) -> list[str]:
-        """Return the lines of text."""
+        """Return the texts as lines for a terminal."""
         return [f"{self.first}{each}" for each in self.texts]
 
     def html(self) -> Child:
-        """Return the bullet list in HTML."""
+        """Return the texts as an HTML bullet list."""
         return element("ul", [li(each) for each in self.texts])
 
 
@@ -132,7 +132,7 @@ class Named(Part):
     wrap: bool = True
 
     def lines(self) -> list[str]:
-        """Return the lines of text."""
+        """Return the names and sentences as lines of text for a terminal."""
         if self.width:
             return [wrapped(text, f"  {name:<{self.width}}  ", " " * (self.width + 4)) for name, text in self.pairs]
         if self.wrap:
@@ -151,7 +151,7 @@ class Outline(Part):
     lists: Sequence[Sequence[str]]
 
     def lines(self) -> list[str]:
-        """Return the lines of text."""
+        """Return the sentences as wrapped lines of text, indented below the first of each list."""
         return [
             line
             for first, *others in self.lists
@@ -170,7 +170,7 @@ class Facts(Part):
     pairs: Sequence[tuple[str, str]]
 
     def lines(self) -> list[str]:
-        """Return the lines of text."""
+        """Return the names and texts as lines for a terminal."""
         return [fact(name, text) for name, text in self.pairs]
 
     def html(self) -> Child:
@@ -189,7 +189,7 @@ class OnPage(Part):
         return []
 
     def html(self) -> Child:
-        """Return the markup."""
+        """Return the markup for the HTML page."""
         return self.child
 
 
@@ -218,14 +218,14 @@ class Section:
         return not any(part.lines() or isinstance(part, OnPage) for part in self.parts)
 
     def lines(self) -> list[str]:
-        """Return the lines of text of the section; none where its parts have none."""
+        """Return the lines of text of the section for a terminal; none where its parts have none."""
         body = [line for part in self.parts for line in part.lines()]
         if not body:
             return []
         return [*(heading(self.title) if self.titled else [] if self.joined else [""]), *body]
 
     def html(self) -> Html:
-        """Return the section of an HTML page."""
+        """Return the section as part of an HTML page."""
         return page.section(self.title, *(part.html() for part in self.parts), note=self.note, wide=self.wide)
 
 

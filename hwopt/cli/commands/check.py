@@ -25,7 +25,7 @@ FLAGS = (
 
 
 def answer(options: argparse.Namespace) -> "Answer":
-    """Return the answer of `hwopt check`."""
+    """Return the line-by-line check of the blueprint that the flags name."""
     if not options.blueprint.endswith(".toml") and os.path.isfile(options.blueprint):
         raise UserError(f"{options.blueprint}: a blueprint is read from a .toml file; end its name in .toml")
     from hwopt.analysis.claim_check import check

@@ -28,7 +28,7 @@ FLAGS = (
 
 
 def answer(options: argparse.Namespace) -> "Answer":
-    """Return the answer of `hwopt compare`."""
+    """Return the comparison of the chips that the flags name."""
     if "chip" in options.given:
         raise UserError("--chip: --chips names the chips to compare; leave --chip out")
     objective = asked_objective(options)

@@ -56,7 +56,7 @@ FLAGS = (
 
 
 def answer(options: argparse.Namespace) -> "Answer":
-    """Return the answer of `hwopt deploy`."""
+    """Return the comparison of building, colocating and renting for the machine that the flags state."""
     from hwopt import catalog
     from hwopt.analysis.deploy import deploy
     from hwopt.output.answers.deploy import deploy_answer

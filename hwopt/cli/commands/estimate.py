@@ -36,7 +36,7 @@ FLAGS = (
 
 
 def answer(options: argparse.Namespace) -> Rendered:
-    """Return the answer of `hwopt estimate`."""
+    """Return the estimate of the cluster and plan that the flags state."""
     if options.design is not None:
         return reproduce(options)
     if missing := [flag for flag in ("--workload", "--chip", "--chips") if getattr(options, flag[2:]) is None]:

@@ -33,7 +33,7 @@ FLAGS = (
 
 
 def answer(options: argparse.Namespace) -> "Answer":
-    """Return the answer of `hwopt fabrics`."""
+    """Return the comparison of machines with ideal links and with link jitter."""
     varied = [flag for flag in ("racks", "domains", "fabrics") if getattr(options, flag) is not None]
     if len(varied) > 1:
         one, other = varied[:2]

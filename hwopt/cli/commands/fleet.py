@@ -111,7 +111,7 @@ class FleetRequest:
 
 
 def answer(options: argparse.Namespace) -> "Answer":
-    """Return the answer of `hwopt fleet`."""
+    """Return the estimate of one training run on several types of chips."""
     asked = FleetRequest.of(options)
     from hwopt.analysis.fleet.data_parallel import fleet
     from hwopt.output.answers.fleet import fleet_answer

@@ -29,7 +29,7 @@ FLAGS = (
 
 
 def answer(options: argparse.Namespace) -> "Answer":
-    """Return the answer of `hwopt invest`."""
+    """Return the marginal values of a design question's inputs."""
     objective = asked_objective(options)
     check_choices(options)
     from hwopt.analysis.marginal_value import invest

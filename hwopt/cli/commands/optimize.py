@@ -52,7 +52,7 @@ _LEAST_S = 1e-3
 
 
 def answer(options: argparse.Namespace) -> Rendered:
-    """Return the answer of `hwopt optimize`."""
+    """Search for the best design of a question and return it, with the studies that the flags request."""
     objective = asked_objective(options)
     check_choices(options)
     _check_together(options)

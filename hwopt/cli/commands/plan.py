@@ -43,7 +43,7 @@ FLAGS = (
 
 
 def answer(options: argparse.Namespace) -> Rendered:
-    """Return the answer of `hwopt plan`."""
+    """Return the best plan of the cluster that the flags state."""
     if options.splits:
         return ranked_splits(options, FLAGS)
     if options.choices:

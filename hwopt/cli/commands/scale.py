@@ -39,7 +39,7 @@ FLAGS = (
 
 
 def answer(options: argparse.Namespace) -> "Answer":
-    """Return the answer of `hwopt scale`."""
+    """Return the scaling study of the training run that the flags state."""
     from hwopt import catalog
     from hwopt.analysis.scaling import scale
     from hwopt.calibration.intervals import PredictionContext

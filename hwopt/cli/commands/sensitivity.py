@@ -26,7 +26,7 @@ FLAGS = (
 
 
 def answer(options: argparse.Namespace) -> Rendered:
-    """Return the answer of `hwopt sensitivity`."""
+    """Return the sensitivities of a design question's optimum."""
     objective = asked_objective(options)
     check_choices(options)
     from hwopt.analysis.sensitivity import NoOptimum, sensitivity

@@ -28,7 +28,7 @@ FLAGS = (
 
 
 def answer(options: argparse.Namespace) -> "Answer":
-    """Return the answer of `hwopt walls`."""
+    """Return the sequence of binding budgets of a design question."""
     objective = asked_objective(options)
     check_choices(options)
     from hwopt.analysis.binding_budgets import walls

@@ -141,7 +141,7 @@ def end(answer: BindingBudgets) -> str:
 
 
 def walls_answer(found: BindingBudgets) -> Answer:
-    """Return the answer of `hwopt walls`."""
+    """Return the answer of `hwopt walls`, ready to be rendered as text, JSON or HTML."""
     start = found.start
     goal, problem = start.problem.objective, start.problem
     common = ("walls", walls_document(found), problem.question)

@@ -118,7 +118,7 @@ def summary(check: Check) -> str:
 
 
 def check_answer(found: Check) -> Answer:
-    """Return the answer of `hwopt check`."""
+    """Return the answer of `hwopt check`, ready to be rendered as text, JSON or HTML."""
     lines, failing = found.lines, found.failing
     figure = lambda each, value: amount(value, each.unit, each.name)
     rows = [

@@ -169,9 +169,9 @@ def deploy_answer(found: DeployAnswer, title: str, asked: Mapping[str, str], sou
 
     **Arguments:**
 
-    - `title` of the question.
+    - `title`: title of the question.
     - `asked`: its JSON keys.
-    - `sources` of its numbers.
+    - `sources`: citations of its numbers.
     """
     said = verdict(found)
     return Answer(

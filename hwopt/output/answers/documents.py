@@ -26,7 +26,7 @@ from hwopt.types import PRECISIONS
 
 @singledispatch
 def report_document(report: Any, around: Interval | None = None, constants: str = "") -> dict[str, Any]:
-    """Return a report as JSON: every metric, its interval and the mode of its constants; null for a missing metric.
+    """Return a report as JSON: every metric, its interval and the name of its constants; null for a missing metric.
 
     An infeasible plan has its violations and memory use; its performance metrics are null.
     """
@@ -139,8 +139,8 @@ def solution_document(
 
     **Arguments:**
 
-    - `around`: interval of the step time.
-    - `constants`: mode of the constants in use.
+    - `around`: prediction interval of the step time.
+    - `constants`: name of the constants in use, such as `calibrated`.
     - `price`: integrality gap, the cost of buying whole units, where it was computed.
     - `alternatives`: other answers to compare with, where they were computed.
     - `regret`: regret over uncertain inputs, where it was computed.

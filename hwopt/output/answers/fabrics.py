@@ -54,7 +54,7 @@ def fabrics_document(answer: Fabrics, around: Around, constants: str) -> dict[st
     **Arguments:**
 
     - `around`: intervals by machine name.
-    - `constants`: mode of the constants in use.
+    - `constants`: name of the constants in use, such as `calibrated`.
     """
     return {
         "feasible": bool(answer.trained),
@@ -131,11 +131,11 @@ def fabrics_answer(
 
     **Arguments:**
 
-    - `title` of the question.
+    - `title`: title of the question.
     - `asked`: its JSON keys.
-    - `sources` of its numbers.
+    - `sources`: citations of its numbers.
     - `around`: intervals by machine name.
-    - `constants`: mode of the constants in use.
+    - `constants`: name of the constants in use, such as `calibrated`.
     """
     trained, none = found.trained, [(each.name, each.reason) for each in found.cases if not each.feasible]
     price = "the last column: what evenness may add to a chip's share of the capital before the least even links are as cheap"

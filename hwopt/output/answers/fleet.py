@@ -39,8 +39,8 @@ def fleet_document(study: FleetStudy, around: Interval | None, constants: str) -
 
     **Arguments:**
 
-    - `around`: interval of the step time.
-    - `constants`: mode of the constants in use.
+    - `around`: prediction interval of the step time.
+    - `constants`: name of the constants in use, such as `calibrated`.
     """
     whole, report = study.whole, study.whole.report
     low, high = (None, None) if around is None else around.times(float(report.step_time_s))
@@ -63,7 +63,7 @@ def fleet_document(study: FleetStudy, around: Interval | None, constants: str) -
 
 
 def _other(study: FleetStudy) -> dict[str, Any] | None:
-    """Return the slower layout as JSON; None where only one layout was evaluated."""
+    """Return the slower layout (data parallel or pipeline) as JSON; None where only one layout was evaluated."""
     if study.other is None:
         return None
     fits, seconds = study.other.feasible, number(study.other.report.step_time_s)
@@ -71,7 +71,8 @@ def _other(study: FleetStudy) -> dict[str, Any] | None:
 
 
 def other_words(study: FleetStudy) -> str | None:
-    """Return the step time of the other layout, or the reason why it failed, in words; None where it was not requested."""
+    """Return the step time of the other layout (data parallel or pipeline), or why it failed; None where it was not requested.
+    """
     names = {PIPELINE: "layers shared by stages of one pipeline", DATA: "the batch shared out"}
     if study.other is None:
         other = names[DATA if study.whole.layout == PIPELINE else PIPELINE]
@@ -133,8 +134,8 @@ def fleet_answer(
 
     **Arguments:**
 
-    - `around`: interval of the step time.
-    - `constants`: mode of the constants in use.
+    - `around`: prediction interval of the step time.
+    - `constants`: name of the constants in use, such as `calibrated`.
     """
     whole, report = study.whole, study.whole.report
     table = Table("groups", heads(whole), group_cells(whole), least=(24, 14, 9, 7, 7, 7), under=_plans(whole))
@@ -234,7 +235,8 @@ def _plans(whole: FleetAnswer) -> list[str]:
 
 
 def worth_words(whole: FleetAnswer, place: int, each: GroupValue) -> list[str]:
-    """Return the marginal value of a group in sentences: the run with and without it, then if owned, then if rented."""
+    """Return sentences on the value of a group of chips: the run with and without it, and whether it pays if owned or rented.
+    """
     group = whole.groups[place]
     if each.without is None:
         return [f"{group.name}: the others do not train alone, no plan of theirs fits the whole batch."]

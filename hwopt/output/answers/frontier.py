@@ -53,7 +53,7 @@ def frontier_document(dataset: Any, out: str | None = None, figures: tuple[str, 
 
 
 def frontier_screen(dataset: Any, out: str | None = None, figures: tuple[str, ...] = ()) -> str:
-    """Return a frontier as one screen; arguments as in `frontier_document`."""
+    """Return a frontier as text for a terminal; arguments as in `frontier_document`."""
     document = frontier_document(dataset, out, figures)
     objective, units, points = document["objective"], document["budgets"], document["points"]
     lines = [wrapped(document["question"], ""), *heading(f"Least {objective['name']} under each budget, proved")]

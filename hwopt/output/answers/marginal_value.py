@@ -159,7 +159,7 @@ def budget_sentence(each: BudgetUse, work: Work = TOKENS) -> str:
 
 
 def certainty(answer: MarginalValues, around: Interval | None) -> str:
-    """Return a sentence on accuracy: prediction interval, what the values assume, and the mode of the constants."""
+    """Return a sentence on accuracy: prediction interval, what the values assume, and the name of the constants."""
     start = answer.start
     goal, mode = start.problem.objective, start.problem.provenance.mode
     off = ""
@@ -180,7 +180,7 @@ def invest_answer(found: MarginalValues, around: Interval | None, top: int) -> A
 
     **Arguments:**
 
-    - `around`: interval of the step time.
+    - `around`: prediction interval of the step time.
     - `top`: number of rows of each part on a screen.
     """
     start = found.start
@@ -235,7 +235,7 @@ class _Values(Part):
         return [row_cells(each, start.objective, start.problem.objective.unit, work) for each in rows]
 
     def lines(self) -> list[str]:
-        """Return the lines of text."""
+        """Return the table as lines of text for a terminal."""
         lines = []
         for part, rows in parts(self.answer).items():
             lines.append(f"  {part}")

@@ -41,7 +41,7 @@ def plan_search_document(
 
     - `fitting_chips`: a chip count on which some plan fits, where none fits on this cluster.
     - `around`: prediction interval.
-    - `constants`: mode of the constants in use.
+    - `constants`: name of the constants in use, such as `calibrated`.
     """
     best, goal = search.best, search.objective
     value = number(best.objective) if search.feasible else None
@@ -110,7 +110,7 @@ def plan_screen(
     around: Interval | None = None,
     constants: str = "",
 ) -> str:
-    """Return one screen for `plan`: the best plan as `estimate` shows it, the next best, and the proof of optimality.
+    """Return the answer of `plan` as text for a terminal: the best plan, the next best plans, and the proof of optimality.
 
     **Arguments:** `title`: workload and cluster in words; the others as in `plan_search_document`.
     """

@@ -49,7 +49,7 @@ def _(report: ServingReport) -> str:
 
 
 def portfolio_screen(solution: PortfolioSolution) -> str:
-    """Return one screen for `optimize` of a portfolio (a list of questions)."""
+    """Return the answer to a portfolio (a list of questions) as text for a terminal."""
     portfolio, unit = solution.portfolio, solution.portfolio.unit
     lines = [portfolio.question, "", solution.headline, *filter(None, [solution.infeasibility])]
     if solution.members:

@@ -46,7 +46,7 @@ def scaling_document(answer: Scaling, around: Around, constants: str = "") -> di
     **Arguments:**
 
     - `around`: prediction intervals by number of chips.
-    - `constants`: mode of the constants in use.
+    - `constants`: name of the constants in use, such as `calibrated`.
     """
     knee = answer.knee
     named = {"cheapest": answer.cheapest, "soonest": answer.soonest}
@@ -122,10 +122,10 @@ def scaling_answer(
 
     - `title`: workload, chip and site in words.
     - `around`: prediction intervals by number of chips.
-    - `constants`: mode of the constants in use.
+    - `constants`: name of the constants in use, such as `calibrated`.
     - `recovery`: the failure recovery in use.
     - `asked`: JSON keys that repeat the question.
-    - `sources` of its numbers.
+    - `sources`: citations of its numbers.
     """
     trained, knee = found.trained, found.knee
     why_not = [(f"{each.chips:>9,}", each.reason) for each in found.sizes if not each.feasible]

@@ -35,13 +35,13 @@ from hwopt.units import pretty
 
 
 def estimate_screen(report: Report, plan: Any, title: str, around: Interval | None = None, constants: str = "") -> str:
-    """Return one screen for `estimate`.
+    """Return the answer of `estimate` as text for a terminal.
 
     **Arguments:**
 
     - `title`: workload, cluster and, for a service, requests, in words.
     - `around`: prediction interval.
-    - `constants`: mode of the constants in use; empty where unknown.
+    - `constants`: name of the constants in use, such as `calibrated`; empty where unknown.
     """
     said = [words if what == "plan" else f"{what} {words}" for what, words in plan_lines(report, plan)]
     lines = [title, *(fact("" if place else "plan", words) for place, words in enumerate(said))]
@@ -162,7 +162,7 @@ def solution_screen(
     alternatives: Sequence[AnswerAlternative] = (),
     regret: Regret | None = None,
 ) -> str:
-    """Return one screen for `optimize`: objective, design, budgets, breakdowns of cost and time, proof, sources."""
+    """Return the answer of `optimize` as text: objective, design, budgets, breakdowns of cost and time, proof, sources."""
     problem, report, proof = solution.problem, solution.report, solution.certificate
     lines = [problem.question, "", solution.headline, *filter(None, [solution.infeasibility])]
     lines += [f"{problem.objective.name} = {pretty(solution.objective, problem.objective.unit, 6)}"]

@@ -232,7 +232,7 @@ def _metrics(answer: Sensitivity, top: int) -> list[str]:
 
 
 def sensitivity_screen(answer: Sensitivity, top: int = 12) -> str:
-    """Return one screen for `sensitivity`: budgets, assumptions, response of the design, metrics.
+    """Return the answer of `sensitivity` as text: budgets, assumptions, response of the design, metrics.
 
     **Arguments:** `top`: number of rows of each table.
     """

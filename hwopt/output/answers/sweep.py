@@ -37,7 +37,7 @@ __all__ = ["sweep_document", "sweep_screen"]
 
 
 def sweep_screen(dataset: Any, out: str | None = None, figures: Sequence[str] = ()) -> str:
-    """Return one screen for `sweep`; arguments as in `sweep_document`."""
+    """Return the answer of `sweep` as text for a terminal; arguments as in `sweep_document`."""
     document = sweep_document(dataset, out, figures)
     lines = [*_evaluated(document), *_cases(document), *_best_lines(document)]
     if not document["feasible"]:
@@ -296,8 +296,7 @@ def _front_lines(document: Document) -> list[str]:
 
 
 def chosen(count: int, feasible: Sequence[int], most: int) -> list[int]:
-    """Return at most `most` evenly spaced places on a front of `count` points; at least half are feasible if there are enough.
-    """
+    """Return at most `most` evenly spaced places on a front of `count` points; half are feasible if there are enough."""
     if count <= most:
         return list(range(count))
     few = min(len(feasible), most // 2)

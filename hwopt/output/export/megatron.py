@@ -269,7 +269,7 @@ def megatron_settings(run: TrainingRun, plan: Plan) -> MegatronSettings:
 
 
 def megatron_document(settings: MegatronSettings) -> dict[str, Any]:
-    """Return settings as JSON."""
+    """Return launch settings as a dictionary for JSON."""
     return {"framework": "megatron-lm", "version": VERSION, **settings._asdict()}
 
 

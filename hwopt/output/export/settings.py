@@ -167,7 +167,7 @@ def _notes(
 
 
 def launch_document(settings: LaunchSettings) -> dict[str, Any]:
-    """Return settings as JSON."""
+    """Return launch settings as a dictionary for JSON."""
     return settings._asdict() | {"groups": [group._asdict() for group in settings.groups]}
 
 

@@ -38,7 +38,7 @@ def optimum_page(
 
     - `command`: the command that produced the answer.
     - `around`: prediction interval.
-    - `constants`: mode of the constants in use.
+    - `constants`: name of the constants in use, such as `calibrated`.
     - `sensitivities`: from `hwopt.analysis.sensitivity.parameters_of`.
     """
     problem, machines = solution.problem, screens.machines(solution.report)

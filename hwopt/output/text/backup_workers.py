@@ -19,8 +19,7 @@ def backup_document(study: BackupStudy | None) -> dict[str, Any]:
 
 
 def backup_lines(study: BackupStudy | None) -> list[str]:
-    """Return a table of step time, samples lost and whole run, with the requested, the best and no number of replicas left out.
-    """
+    """Return a table of step time, samples lost and whole run: all replicas, and the best and the requested number left out."""
     if study is None:
         return []
     best, first = study.best, study.all

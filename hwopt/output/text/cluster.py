@@ -252,7 +252,7 @@ def _(report: ServingReport) -> tuple[str, float]:
 
 
 def interval_words(report: Any, around: Interval | None, constants: str) -> str:
-    """Return the mode of the constants, and the 80 % prediction interval of the step time."""
+    """Return the name of the constants in use, and the 80 % prediction interval of the step time."""
     if around is None:
         return f"{constants}: no interval"
     low, high = around.times(float(report.step_time_s))
