@@ -38,7 +38,7 @@ from hwopt.errors import UserError, suggest
 
 
 class Command(NamedTuple):
-    """Command: its summary in the list of commands, its flags besides `--json`, and the function that answers it."""
+    """Command: its summary in the list of commands, its flags other than `--json`, and the function that answers it."""
 
     summary: str
     flags: tuple[Flag, ...]

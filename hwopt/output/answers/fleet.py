@@ -71,8 +71,7 @@ def _other(study: FleetStudy) -> dict[str, Any] | None:
 
 
 def other_words(study: FleetStudy) -> str | None:
-    """Return the step time of the other layout (data parallel or pipeline), or why it failed; None where it was not requested.
-    """
+    """Return the step time of the other layout (data parallel or pipeline), or why it failed; None where not requested."""
     names = {PIPELINE: "layers shared by stages of one pipeline", DATA: "the batch shared out"}
     if study.other is None:
         other = names[DATA if study.whole.layout == PIPELINE else PIPELINE]
@@ -235,8 +234,7 @@ def _plans(whole: FleetAnswer) -> list[str]:
 
 
 def worth_words(whole: FleetAnswer, place: int, each: GroupValue) -> list[str]:
-    """Return sentences on the value of a group of chips: the run with and without it, and whether it pays if owned or rented.
-    """
+    """Return sentences on the value of a group of chips: the run with and without it, and whether owning or renting it pays."""
     group = whole.groups[place]
     if each.without is None:
         return [f"{group.name}: the others do not train alone, no plan of theirs fits the whole batch."]

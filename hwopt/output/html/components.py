@@ -54,9 +54,10 @@ class Bar:
 
     **Arguments:**
 
-    - `used` and `limit` (SI).
-    - `worth`: its marginal value in words.
-    - `binds`: whether it is binding.
+    - `name`: name of the budget.
+    - `used`, `limit`, `unit`: amounts in SI and their unit; `used` is None where unknown.
+    - `worth`: marginal value of the budget in words.
+    - `binds`: whether the budget is binding.
     """
 
     name: str

@@ -43,7 +43,7 @@ def _side(deviation: float) -> str:
 
 
 def kept_words(promise: ChanceConstraint) -> str:
-    """Describe the probability that all limits hold, the confidence level of the budgets, and the design limits that may fail."""
+    """Return the probability that all limits hold, the confidence level of the budgets, and limits that may fail, in words."""
     draws, asked = f"of {promise.draws:,} draws", f"asked: {100 * promise.confidence:.4g} %"
     kept = f"{100 * promise.probability:.1f} %"
     if not promise.others:

@@ -48,8 +48,7 @@ def shown(each: Input, factor: float = 1.0) -> str:
 
 
 def one_more(each: Input) -> tuple[float, str]:
-    """Return one more unit of an input, as a factor on its value and in words; 10 % where no unit is customary or small enough.
-    """
+    """Return one more unit of an input, as a factor on its value and in words; 10 % where no customary unit is small enough."""
     amount, words = _ONE_MORE.get(each.unit, (0.0, ""))
     if each.is_temperature:
         amount, words = 1.0, "1 K"
