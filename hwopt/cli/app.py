@@ -36,7 +36,7 @@ _STOPPING = threading.Lock()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code."""
+    """Run the command that the arguments state, and return its exit code."""
     began = time.monotonic()
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     # Set before JAX loads: loading cached kernels logs pages of processor features. "1" is JAX's own default, inherited from a
@@ -101,7 +101,7 @@ def entry() -> NoReturn:
 
 
 def _with_page(error: UserError, arguments: Sequence[str]) -> Sequence[str]:
-    """Return the lines of an error, with a reference to the guide's page on the command.
+    """Return the lines of an error message, with a reference to the guide's page on the command.
 
     An error that already refers to help is unchanged, and so is an error of the system (full disk, missing file): no page
     explains it.

@@ -18,7 +18,7 @@ from hwopt.errors import UserError, suggest
 from hwopt.solver.solution import Branch, BranchOutcome
 
 MOST_CLUSTERS = 512
-"""Maximum number of combinations of choices; each takes seconds."""
+"""Maximum number of clusters (combinations of choices) that are searched; each takes seconds."""
 
 Answer = tuple[argparse.Namespace, Any, Any, list[Branch]]
 """Result of the search: flags of the best cluster, its request, its plan search, and the outcome of each combination."""

@@ -23,7 +23,7 @@ LOOKED_AT = 50
 
 
 def held_for(name: str | None) -> Mapping[str, float]:
-    """Return the plan variables to fix in a search for a software's settings; empty where the software expresses all values."""
+    """Return the plan variables to fix in a plan search, because the software of `--export` has no setting for other values."""
     if name not in TRAINERS:
         return {}
     from hwopt.output.export.trainers import TRAINERS as KNOWN

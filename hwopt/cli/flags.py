@@ -13,7 +13,7 @@ from hwopt.errors import UserError
 
 
 class Modes(NamedTuple):
-    """Modes of a command that have flags of their own."""
+    """Modes of a command, such as training or serving, that have flags of their own."""
 
     names: tuple[str, ...]
     words: str

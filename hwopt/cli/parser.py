@@ -153,7 +153,7 @@ class OneLineParser(argparse.ArgumentParser):
 
 
 def build_parser(objective: str, kind: type | None) -> OneLineParser:
-    """Return the parser.
+    """Return the argument parser of all commands.
 
     **Arguments:**
 

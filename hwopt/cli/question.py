@@ -30,7 +30,7 @@ def flag_of(field: str) -> str:
 
 
 def field_flags(kind: type) -> tuple[Flag, ...]:
-    """Return the fields of an objective as flags."""
+    """Return the fields of a design question's objective as flags."""
     meanings: dict[str, str] = getattr(kind, "meanings", {})  # optional: field -> description
     flags = []
     for field in dataclasses.fields(kind):
@@ -50,7 +50,7 @@ def _shown(default: object) -> str:
 
 
 def asked_objective(options: argparse.Namespace) -> Any:
-    """Return the objective with the fields given as flags."""
+    """Return the objective of a design question, with the fields given as flags."""
     if options.objective != options.asked:  # the flags were parsed for another objective
         raise UserError(f"write the objective first: hwopt {options.command} {options.objective} ...")
     fields = (field.name for field in dataclasses.fields(options.kind))

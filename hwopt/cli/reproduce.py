@@ -27,7 +27,7 @@ _LOGARITHMS = ("margins", "violations", "max_violation")
 
 
 def reproduce(options: argparse.Namespace) -> Rendered:
-    """Evaluate the design of an answer again."""
+    """Evaluate the design of a saved answer again, and compare every number with the saved one."""
     others = [written for name, written in options.given.items() if name not in ("design", "json")]
     if others:
         raise UserError(f"--design states workload, cluster and plan: leave out {others[0]}")
@@ -114,12 +114,13 @@ def _optimum(
 
 
 def _values(answer: Mapping[str, Any]) -> dict[str, float]:
-    """Return the variables of an answer, SI, by name."""
+    """Return the design variables of a saved answer (SI) by name."""
     return {name: each["value"] for name, each in answer["design"].items()} | answer["lookups"]
 
 
 def _point_of_fleet(stated: Mapping[str, Any]) -> tuple[list[str], str, list[Any]]:
-    """Return the groups of an answer in the order of its plan, what they split, and the numbers of the plan."""
+    """Return the chip groups of a saved fleet answer in plan order, what they share (batch or layers), and the plan's numbers.
+    """
     return [str(each["chip"]) for each in stated["groups"]], str(stated["layout"]), list(stated["leaves"])
 
 

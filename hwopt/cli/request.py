@@ -125,7 +125,7 @@ class ClusterRequest:
 
     @property
     def operated(self) -> str:
-        """Title suffix: the operation in use and that of the constants file; empty for published constants."""
+        """Return a title suffix: the operation in use and that of the constants file; empty for published constants."""
         words = catalog.operation_words(self.options.constants, self.options.operation)
         return words and f"; {words}"
 
@@ -140,7 +140,7 @@ class ClusterRequest:
 
 
 def cluster_request(options: argparse.Namespace, flags: Iterable[Flag]) -> ClusterRequest:
-    """Return the request of a command's mode.
+    """Return the request (a workload on a cluster) that a command's flags state, for its mode: training or serving.
 
     **Raises:** `UserError` for flags of other modes, and for formats that the chip does not compute in.
     """

@@ -18,7 +18,7 @@ class ValueType(NamedTuple):
 
 
 _COUNTS = ("s", "batch", "length")
-"""Suffixes of the names of flags that count."""
+"""Endings of the names of flags whose values are counts or times, which do not take %."""
 
 
 def number(

@@ -19,7 +19,7 @@ class Part:
         raise NotImplementedError
 
     def html(self) -> Child:
-        """Return the HTML markup of the part."""
+        """Return the HTML markup of the part on a page."""
         raise NotImplementedError
 
 

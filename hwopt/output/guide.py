@@ -61,7 +61,7 @@ def topics() -> dict[str, Path]:
 
 
 def title(path: Path) -> str:
-    """Return the heading of a page."""
+    """Return the heading of a page of the guide."""
     return path.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
 
 
@@ -77,7 +77,7 @@ def text(topic: str) -> str:
 
 
 def see(topic: str) -> str:
-    """Return the command that prints a page."""
+    """Return the command that prints a page of the guide."""
     return f"hwopt docs {topic}"
 
 

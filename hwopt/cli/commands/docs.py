@@ -13,7 +13,7 @@ DOCS = (Flag("topic", "a page: a command, a theme of the physics, or what the li
 
 
 def docs(options: argparse.Namespace) -> Rendered:
-    """Return the list of pages, or one page."""
+    """Return the list of the guide's pages, or one page."""
     from hwopt.output import guide
 
     if options.topic is None:

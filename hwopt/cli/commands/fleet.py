@@ -77,17 +77,17 @@ class FleetRequest:
 
     @property
     def run(self) -> Any:
-        """The training run of all groups."""
+        """Return the training run that all groups share."""
         return self.works[0].workload
 
     @property
     def counts(self) -> dict[str, int]:
-        """Number of chips by chip type."""
+        """Return the number of chips by chip type."""
         return {each.name: round(float(each.cluster.chips)) for each in self.groups}
 
     @property
     def title(self) -> str:
-        """The question in words."""
+        """Return the question in words, as a title."""
         from hwopt import catalog
 
         options = self.options
@@ -98,7 +98,7 @@ class FleetRequest:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The question as JSON."""
+        """Return the question as JSON."""
         from hwopt import catalog
 
         named, left_out = self.options.workload, catalog.approximations(self.options.workload)
@@ -195,7 +195,7 @@ def _group(work: Any, stated: dict[str, Any]) -> Any:
 
 
 def interval(works: list[Any], study: Any) -> Any:
-    """Return the widest of the groups' intervals: each was measured alone, and all wait for the slowest."""
+    """Return the widest of the groups' prediction intervals: each was measured alone, and all wait for the slowest."""
     from hwopt.calibration.intervals import PredictionContext
 
     by_chip = {escape.line(work.options.chip): work for work in works}

@@ -147,7 +147,7 @@ def _chips(objective: Any) -> tuple[str, ...]:
 
 
 def _launch_files(options: argparse.Namespace, objective: Any, solution: Any) -> Rendered:
-    """Return the launch settings of the best design."""
+    """Return the launch settings of the best design, for the software of `--export`."""
     from hwopt import catalog
     from hwopt.planning.plan_table import PlanCandidate
 

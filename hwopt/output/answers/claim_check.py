@@ -63,7 +63,7 @@ def off_words(line: CheckLine) -> str:
 
 
 def check_document(check: Check) -> dict[str, Any]:
-    """Return a checked blueprint as JSON."""
+    """Return a checked blueprint (a stated machine and run) as JSON."""
     counts = {each.name: sum(line.verdict is each for line in check.lines) for each in CheckVerdict}
     return {
         "title": check.blueprint.title,
@@ -106,7 +106,7 @@ def interval(line: CheckLine) -> str:
 
 
 def summary(check: Check) -> str:
-    """Return a sentence that counts the lines by verdict."""
+    """Return a sentence with the number of checked lines by verdict: holding, failing, not evaluated."""
     words = {
         CheckVerdict.holds: ("holds", "hold"),
         CheckVerdict.fails: ("fails", "fail"),

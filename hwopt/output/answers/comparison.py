@@ -1,4 +1,4 @@
-"""Answer of `hwopt compare`: chips side by side."""
+"""Answer of `hwopt compare`: one design question answered on several chips, side by side."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Answer of `hwopt deploy`: build, colocate or rent."""
+"""Answer of `hwopt deploy`: build a hall, colocate, or rent the machine, by cost and lead time."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ def months(seconds: float) -> str:
 
 
 def verdict(answer: DeployAnswer) -> str:
-    """Return the recommendation in a sentence."""
+    """Return the recommendation to build, colocate or rent, in a sentence."""
     best, rent = answer.best, answer.option(RENT)
     years, asked = answer.horizon_s / YEAR_S, f"{100 * answer.occupancy:.3g} % of the time at work"
     if best.name == RENT:
@@ -57,7 +57,7 @@ def occupancy_words(each: DeployOption) -> str:
 
 
 def cells(each: DeployOption) -> list[str]:
-    """Return the cells of an option in the table of options."""
+    """Return the table row of a deployment option: lead time, capital, cost of a chip-hour, break-even, payback, total cost."""
     ready, date = float(each.terms.ready_s), each.ready_date
     back = (
         "-" if math.isnan(each.payback_s) else "never" if math.isinf(each.payback_s) else pretty(each.payback_s, "s", 3)

@@ -117,7 +117,7 @@ _OF_VARIABLES = ("unit", "lower", "upper", "at_bound")
 
 
 def certificate_document(proof: Certificate) -> dict[str, Any]:
-    """Return the optimality certificate of an answer as JSON."""
+    """Return the optimality certificate (residuals, lower bound, gap, scope) of an answer as JSON."""
     return {
         "kkt_residual": number(proof.kkt_residual),
         "max_violation": number(proof.max_violation),

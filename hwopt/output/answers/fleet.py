@@ -159,7 +159,7 @@ def fleet_answer(
 
 
 def _facts(study: FleetStudy, around: Interval | None, constants: str) -> list[tuple[str, str]]:
-    """Return names and sentences on the whole run."""
+    """Return facts on the whole training run of a fleet: step time, throughput, power, failures, cost."""
     whole, report = study.whole, study.whole.report
     step, ideal, moved = (
         pretty(float(seconds), "s") for seconds in (report.step_time_s, report.ideal_step_time_s, report.exchange_s)

@@ -1,4 +1,4 @@
-"""Frontier of certified optima, as one screen and as JSON."""
+"""Frontier of certified optima over levels of budgets, as text for a terminal and as JSON."""
 
 from typing import Any
 
@@ -83,13 +83,13 @@ def gap_of(point: Point) -> float | None:
 
 
 def design_words(point: Point) -> str:
-    """Return the design of a point in words."""
+    """Return the design of a point of the frontier in words."""
     words = [f"{name} {point[name]:,.0f}" for name in DESIGN if point.get(name) is not None]
     return ", ".join([*words, *filter(None, [point.get("choice")])])
 
 
 def worths(document: dict[str, Any], point: Point) -> list[str]:
-    """Return the saving from one more unit of each budget at a point, in words."""
+    """Return the saving from one more unit of each budget at a point of the frontier, in words."""
     return [_worth(name, point, document["objective"]["unit"], unit) for name, unit in document["budgets"].items()]
 
 

@@ -163,7 +163,7 @@ def _(report: ServingReport, goal: str) -> str:
 
 @singledispatch
 def _chosen(report: Any) -> str:
-    """Return which plan settings are optimized separately for each alternative."""
+    """Return the plan settings that are optimized separately for each alternative plan, in words."""
     return "recomputation and sharding"
 
 
@@ -185,7 +185,7 @@ def _missed(search: PlanSearch) -> list[str]:
 
 
 def _remedies(search: PlanSearch, fitting_chips: int | None) -> list[str]:
-    """Return suggestions of changes that would make a plan fit."""
+    """Return suggestions for a cluster on which no plan fits, such as a larger number of chips."""
     if others := [name for name in search.best.report.violations() if name != "memory"]:
         return [f"No plan remedies {', '.join(others)}: they are the cluster's, not the plan's."]
     if search.best.plan.disaggregated:

@@ -134,7 +134,7 @@ def _on_its_parts(each: MemberAnswer, unit: str) -> str:
 
 
 def portfolio_document(solution: PortfolioSolution) -> dict[str, Any]:
-    """Return the answer to a portfolio as JSON."""
+    """Return the answer to a portfolio (a list of questions with shared components) as JSON."""
     proof, portfolio = solution.certificate, solution.portfolio
     answers = [each.solution for each in solution.members]
     known = lambda value: None if value is None else number(value)

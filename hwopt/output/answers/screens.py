@@ -1,4 +1,4 @@
-"""Answers as one plain screen of text."""
+"""Answers as plain text for a terminal."""
 
 import math
 from collections.abc import Sequence

@@ -123,7 +123,7 @@ def _best(dataset: Any, rank: int) -> Document:
 
 
 def budgets_of(dataset: Any) -> list[tuple[str, float, str, str]]:
-    """Return name, limit, unit and metric of each budget."""
+    """Return name, limit, unit and metric of each budget of a sweep."""
     if "budget_limit" not in dataset:
         return []
     limits = dataset["budget_limit"]

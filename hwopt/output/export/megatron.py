@@ -274,7 +274,7 @@ def megatron_document(settings: MegatronSettings) -> dict[str, Any]:
 
 
 def array_lines(name: str, arguments: Mapping[str, Value]) -> list[str]:
-    """Return the lines of a bash array with the arguments."""
+    """Return the lines of a bash array that holds command-line arguments."""
     words = [flag if value is True else f"{flag} {escape.shell(str(value))}" for flag, value in arguments.items()]
     return [f"{name}=(", *(f"  {word}" for word in words), ")"]
 

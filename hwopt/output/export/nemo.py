@@ -48,7 +48,7 @@ KEYS: dict[str, str] = {
     **{flag: f"train.{key}" for flag, key in _TRAIN.items()},
     "--ckpt-format": "checkpoint.ckpt_format",
 }
-"""Flags of Megatron-LM -> keys of a recipe."""
+"""Flags of Megatron-LM -> keys of a Megatron-Bridge recipe."""
 
 _UNSAID = ("--group-query-attention", "--max-position-embeddings", "--bf16", "--fp8-format", "--fp4-format")
 """Flags without a key of their own: another key or the recipe implies them."""
@@ -62,7 +62,7 @@ _TWICE = {
     "--use-megatron-fsdp": "dist.use_megatron_fsdp",
     "--seq-length": "dataset.seq_length",
 }
-"""Flags whose value a second key repeats."""
+"""Flags of Megatron-LM -> a second key of the recipe that needs the same value."""
 
 FORMATS: dict[str, str | None] = {
     "bf16": "bf16_mixed",
@@ -111,7 +111,7 @@ def _write(asked: TrainingLaunch) -> tuple[dict[str, Any], dict[str, str], list[
 
 
 def _lines(file: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines of the sections as YAML."""
+    """Yield the lines of a settings file's sections as YAML."""
     for name, section in file.items():
         if isinstance(section, Mapping):
             yield from [f"{name}:", *(f"  {key}: {escape.yaml(value)}" for key, value in section.items())]

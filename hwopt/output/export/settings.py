@@ -55,7 +55,7 @@ class LaunchGroup(NamedTuple):
 
 
 class LaunchSettings(NamedTuple):
-    """Launch settings, and notes on what they cannot express."""
+    """Launch settings of a serving engine, and notes on what they cannot express."""
 
     framework: str
     title: str

@@ -58,7 +58,7 @@ def further(group: EngineGroup) -> dict[str, Any]:
 
 
 def notes(group: EngineGroup) -> list[str]:
-    """Return notes on what neither the options nor the configuration file express."""
+    """Return notes on plan features that neither the options nor the configuration file can express."""
     said = weights(group, _FORMATS)[1]
     if group.norms_spread:
         said.append("cannot be expressed: norms spread over tensor parallel ranks (sequence_parallel)")

@@ -135,7 +135,7 @@ def training_file(framework: str, trainer: Trainer, run: TrainingRun, plan: Plan
 
 
 def file_text(trainer: Trainer, settings: TrainingFile, title: str) -> str:
-    """Return the text of the file: comments, then its sections."""
+    """Return the text of a trainer's settings file: comments, then its sections."""
     said = [
         f"{settings.title} {settings.version}, {settings.world_size:,} ranks: {title}",
         f"save as {trainer.name}; {trainer.start}",

@@ -70,5 +70,5 @@ def _round_numbers(low: float, high: float) -> list[float]:
 
 
 def _text(value: float) -> str:
-    """Return the text of a tick."""
+    """Return the text of a tick on an axis."""
     return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"

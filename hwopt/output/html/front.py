@@ -15,7 +15,7 @@ from hwopt.output.text.token_prices import Work
 from hwopt.units import pretty
 
 MOST_POINTS = 400
-"""Maximum number of points of a front, over all charts, so that a page stays small."""
+"""Maximum number of points of a front, over all charts of a page, so that the page stays small."""
 
 _CHARTS = 3
 _ROWS = 12  # designs of the front in its table
@@ -58,7 +58,7 @@ def _said_names(numbers: Document, names: Sequence[str]) -> list[str]:
 
 
 def _thinned(front: list[Document], most: int) -> list[Document]:
-    """Return at most `most` evenly spaced points of a front; at least half are feasible if there are enough."""
+    """Return at most `most` evenly spaced points of a Pareto front; half are feasible if there are enough."""
     feasible = [place for place, each in enumerate(front) if each["feasible"]]
     return [front[place] for place in sweep.chosen(len(front), feasible, most)]
 
@@ -108,7 +108,7 @@ def _point(each: Document, pair: tuple[str, str], said: str, best: bool = False)
 
 
 def _said(each: Document, several: bool, work: Work) -> str:
-    """Return the tooltip of a point: metrics, bottleneck, design."""
+    """Return the tooltip of a point of the front: metrics, bottleneck, design."""
     lines = [
         f"{words(name, x['unit'])} {sweep.shown(name, x['value'], x['unit'], work)}"
         for name, x in each["metrics"].items()

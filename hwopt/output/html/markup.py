@@ -16,7 +16,7 @@ _VOID = frozenset({"meta", "link", "br"})
 
 
 class Html(str):
-    """Text that is already markup."""
+    """String that is already HTML markup, so that it is not escaped again."""
 
 
 def raw(text: str) -> Html:
@@ -39,7 +39,7 @@ div, li, p, span = (partial(element, tag) for tag in ("div", "li", "p", "span"))
 
 
 def joined(*children: Child) -> Html:
-    """Return the children joined, escaped where they are plain text."""
+    """Return HTML children joined to one markup string; plain text is escaped."""
     return Html("".join(map(_child, children)))
 
 

@@ -84,7 +84,7 @@ def _answer(solution: Solution) -> Html:
 
 
 def _tiles(solution: Solution) -> Html:
-    """Return tiles with the most requested numbers."""
+    """Return the tiles at the top of the page: the most requested numbers, such as chips, run time and cost."""
     report, cluster = solution.report, solution.inputs.cluster
     pairs = _asked_first(report, cluster, solution.plan)
     pairs += [("capital", pretty(float(report.capex_usd), "USD"))] if float(report.capex_usd) else []

@@ -124,5 +124,5 @@ def _variables() -> str:
 
 
 def _resource(name: str) -> str:
-    """Return the text of a file in this package."""
+    """Return the text of a file in this package, such as the style sheet."""
     return files("hwopt.output.html").joinpath(name).read_text(encoding="utf-8")

@@ -43,9 +43,9 @@ _FILES = {"out": said(maybe(TEXT), "folder of the store"), "figures": listed(TEX
 
 _ASKED = {"workload": TEXT, "chip": TEXT, "chips": INTEGER, "precision": TEXT}
 _ALSO = {"decode_chip": TEXT, "mode": word("serve", "prefill", "decode"), **dict.fromkeys(OF_SERVICE, maybe(NUMBER))}
-"""Optional keys of a service."""
+"""Optional keys of the answer for a service."""
 _RUN: dict[str, Schema] = dict.fromkeys(("global_batch", "sequence_length", "training_tokens"), NUMBER)
-"""Optional keys of a training run."""
+"""Optional keys of the answer for a training run."""
 
 
 def _machine(own: dict[str, Schema], optional: dict[str, Schema]) -> Schema:

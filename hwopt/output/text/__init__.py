@@ -1,1 +1,1 @@
-"""Parts of text screens that several answers share."""
+"""Helpers for text screens that several answers share."""

@@ -76,7 +76,10 @@ def bill(solution: Solution) -> list[BillItem]:
 
 
 def cluster_bill(cluster: Cluster, records: Mapping[str, Record]) -> list[dict[str, Any]]:
-    """Return the bill of materials of a stated cluster, for JSON. **Arguments:** `records`: its catalog records by role."""
+    """Return the bill of materials of a stated cluster, for JSON.
+
+    **Arguments:** `records`: its catalog records by role, such as `chip`.
+    """
     return [row._asdict() for row in _dearest_first(_rows(cluster, records))]
 
 

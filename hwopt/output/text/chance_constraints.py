@@ -82,7 +82,7 @@ def cost_words(solution: Solution) -> str:
 
 
 def promise_document(promise: ChanceConstraint | None) -> dict[str, Any] | None:
-    """Return the chance constraint for JSON."""
+    """Return the chance constraint of an answer (probabilities, tightened limits, causes of variance) for JSON."""
     if promise is None:
         return None
     return {

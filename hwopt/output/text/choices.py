@@ -13,7 +13,7 @@ MOST_SHOWN = 24
 
 
 def choice_lines(rows: Sequence[Branch], unit: str) -> list[str]:
-    """Return a line for each combination, the best first."""
+    """Return a line for each combination of categorical choices, the best first."""
     if not rows:
         return []
     width = max(len(each.name) for each in rows[:MOST_SHOWN])
@@ -24,7 +24,7 @@ def choice_lines(rows: Sequence[Branch], unit: str) -> list[str]:
 
 
 def outcome_words(each: Branch, unit: str) -> str:
-    """Return the outcome of a combination in words."""
+    """Return the outcome of a combination of categorical choices in words."""
     if each.fate is BranchOutcome.best and each.objective is not None:
         return f"{pretty(each.objective, unit, 5)}: the best"
     if each.fate is BranchOutcome.refused:
@@ -36,7 +36,7 @@ def outcome_words(each: Branch, unit: str) -> str:
 
 
 def choices_document(rows: Sequence[Branch]) -> list[dict[str, Any]]:
-    """Return the outcomes of the combinations for JSON."""
+    """Return the outcomes of the combinations of categorical choices for JSON."""
     return [
         {
             "choice": dict(each.chosen),

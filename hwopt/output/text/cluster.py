@@ -37,7 +37,7 @@ class PartsBreakdown(NamedTuple):
 
 
 def fact_lines(facts: Sequence[Fact]) -> list[str]:
-    """Return facts as lines of a screen."""
+    """Return facts (names with texts, and bars where they have components) as lines of text."""
     return [
         line
         for name, text, parts in facts
@@ -89,7 +89,7 @@ def _groups(report: ServingReport) -> list[Fact]:
 
 @singledispatch
 def memory(report: Any) -> list[Fact]:
-    """Return the memory use of a chip by component."""
+    """Return the memory use of a chip by component, as facts."""
     raise TypeError(f"nothing is said of the memory of a {type(report).__name__}")
 
 
@@ -129,7 +129,7 @@ def _causes(report: Report) -> str:
 
 
 def _machine(report: Report, failures: str, convention: str = "") -> list[Fact]:
-    """Return utilization, memory, chip, racks, power and failures."""
+    """Return facts on utilization, memory, chip, racks, power and failures of a machine."""
     rate = pretty(float(report.model_flops_per_chip_per_s), "FLOP/s")
     kelvin, flux = float(report.junction_temperature_k), float(report.heat_flux_w_per_m2)
     slowed = "" if float(report.clock_margin) >= -1e-9 else ", where its power cap or cooling allows no full load"
@@ -196,7 +196,7 @@ def _percentiles(report: ServingReport) -> list[Fact]:
 
 
 def violations_text(report: Any) -> list[str]:
-    """Return the violated constraints with their amounts."""
+    """Return the violated constraints of an infeasible report, each with its excess."""
     return [over_words(name, over) for name, over in report.violations().items()]
 
 

@@ -33,7 +33,7 @@ def price_words(price: IntegralityGap, unit: str) -> str:
 
 
 def price_document(price: IntegralityGap | None) -> dict[str, Any] | None:
-    """Return the integrality gap for JSON."""
+    """Return the integrality gap, the cost of whole units over continuous hardware, for JSON."""
     if price is None:
         return None
     return {

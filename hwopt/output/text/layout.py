@@ -7,7 +7,7 @@ from hwopt import escape
 from hwopt.units import pretty
 
 MODEL_ONLY = "a statement about the model, not about silicon"
-"""Caveat of every proof."""
+"""Caveat printed with every proof: it is about the model, not about real hardware."""
 
 REPRODUCE = "hwopt estimate --design ANSWER.json"
 """Command that evaluates an answer again. ANSWER.json is the output of a command with `--json`."""

@@ -8,13 +8,13 @@ from hwopt.model.report import Report
 
 
 def number(value: Any) -> float | None:
-    """Return a number; None where it is not finite."""
+    """Return a value as a float for JSON; None where it is not finite."""
     value = float(value)
     return value if math.isfinite(value) else None
 
 
 def numbers(values: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return numbers by name; None for those that are not finite."""
+    """Return values as floats for JSON, by name; None for those that are not finite."""
     return {name: number(value) for name, value in values.items()}
 
 

@@ -1,4 +1,4 @@
-"""Plans in the syntax of `--plan`, and as dictionaries."""
+"""Parallel plans in the syntax of `--plan`, and as dictionaries."""
 
 from collections.abc import Mapping
 from functools import singledispatch
@@ -35,7 +35,7 @@ def plan_lines(report: Any, plan: Any) -> list[tuple[str, str]]:
 
 
 def plan_line(report: Any, plan: Any) -> str:
-    """Return a plan in one line."""
+    """Return a parallel plan in one line, in the syntax of `--plan`."""
     said = plan_lines(report, plan)
     return said[0][1] if len(said) == 1 else "; ".join(f"{what} {words}" for what, words in said)
 

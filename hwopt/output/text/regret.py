@@ -40,7 +40,7 @@ def _candidate_line(name: str, each: DesignCandidate, unit: str) -> str:
 
 
 def regret_document(regret: Regret | None) -> dict[str, Any] | None:
-    """Return the regret for JSON."""
+    """Return the regret of an answer under uncertain inputs, for JSON."""
     if regret is None:
         return None
     return {

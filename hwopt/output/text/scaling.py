@@ -32,7 +32,7 @@ CAUSES = {
 """Cause of cost growth from one size to the next -> its description."""
 
 SLOWEST_RECOVERY = "from-storage"
-"""Baseline failure recovery, which the others improve on."""
+"""Name of the slowest failure recovery, from which the others save time."""
 
 _NAMED = 4
 """Maximum number of causes that a sentence names."""

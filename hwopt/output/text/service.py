@@ -1,4 +1,4 @@
-"""Requirements on a service, in words and as JSON."""
+"""Requirements on a service (tokens, requests, formats), in words and as JSON."""
 
 from typing import Any
 

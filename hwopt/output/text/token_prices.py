@@ -40,7 +40,7 @@ def _(of: TrainingRun) -> tuple[str, float]:
 
 
 Work = tuple[str, float]
-"""Unit of work, and its number of tokens."""
+"""Unit of work, such as token or image, and its number of tokens."""
 
 TOKENS: Work = (TOKEN, 1.0)
 
