@@ -18,7 +18,7 @@ class ValueType(NamedTuple):
 
 
 _COUNTS = ("s", "batch", "length")
-"""Endings of the names of flags whose values are counts or times, which do not take %."""
+"""Endings of the names of flags that count things, such as `chips`; their values do not take %."""
 
 
 def number(
