@@ -119,8 +119,7 @@ def _values(answer: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _point_of_fleet(stated: Mapping[str, Any]) -> tuple[list[str], str, list[Any]]:
-    """Return the chip groups of a saved fleet answer in plan order, their layout (batch or layers shared), and the plan values.
-    """
+    """Return chip groups of a saved fleet answer in plan order, their layout (shared batch or layers), and plan values."""
     return [str(each["chip"]) for each in stated["groups"]], str(stated["layout"]), list(stated["leaves"])
 
 
