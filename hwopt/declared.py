@@ -38,12 +38,15 @@ class Derived(property):
 
 
 def shown(unit: str = "", meaning: str = "", default: Any = dataclasses.MISSING, **settings: Any) -> Any:
-    """Declare a field of an answer, perhaps with a `default`. **Arguments:** else as in `Shown`."""
+    """Declare a displayed field of an answer.
+
+    **Arguments:** `default`: value of the field if none is passed. Other arguments are those of `Shown`.
+    """
     return dataclasses.field(default=default, metadata={_METADATA: Shown(unit, meaning, **settings)})
 
 
 def derived(unit: str = "", meaning: str = "", **settings: Any) -> Callable[[Callable[[Any], Any]], Derived]:
-    """Declare a property that follows from the fields of an answer. **Arguments:** as in `Shown`."""
+    """Declare a displayed property that is computed from the fields of an answer. **Arguments:** those of `Shown`."""
 
     def declare(function: Callable[[Any], Any]) -> Derived:
         made = Derived(function)

@@ -39,7 +39,7 @@ class DailyLoad(NamedTuple):
 
     @property
     def overloaded(self) -> int:
-        """Return the number of hours in which requests exceed capacity."""
+        """Return the number of hours in which requests reach or exceed capacity."""
         return sum(hour.load >= 1.0 for hour in self.hours)
 
 

@@ -93,7 +93,7 @@ class UncertaintyFactor:
     - `name`, `meaning`: short name and description.
     - `inputs`: inputs that the factor moves.
     - `down`, `up`: standard deviations of their logarithms to each side.
-    - `paced`: deviation of quantities in proportion to step time, where no input represents the step time.
+    - `paced`: deviation added to the log of metrics proportional to step time, where no input represents that time.
     """
 
     name: str

@@ -196,7 +196,7 @@ def _cost(b: Blueprint) -> CheckLine | None:
 
 
 def _power(b: Blueprint) -> CheckLine | None:
-    """Check that the power of racks, or of chips alone, and the machine's power differ by a plausible PUE."""
+    """Check the machine's power against rack power times the PUE, stated or 1 to 2. Chip power alone is only a lower limit."""
     racks = b["racks"] if b.has("racks") else math.ceil(b.chips / b["rack_chips"]) if b.has("rack_chips") else math.nan
     it = racks * b["rack_power"] if b.has("rack_power") else b.chips * b["chip_power"]
     if not b.has("power") or math.isnan(it):

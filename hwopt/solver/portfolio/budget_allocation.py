@@ -84,10 +84,12 @@ class JointBudgetSearch:
 
     **Arguments:**
 
-    - `families`: combinations of choices. The last budgets of each member are the joint ones, unallocated.
+    - `families`: sets of choice combinations that differ only in numbers of their machines. The last budgets of each member are
+      the joint ones, unallocated.
     - `budgets`: the joint budgets.
     - `deadline`: time limit.
-    - `most`: maximum number of searches over parts; that of the options by default.
+    - `most`: number of `PortfolioSearch` runs after which no further node is searched. A node takes one or two runs. Default: that
+      of the options.
     - `best`: best joint design that satisfies the joint budgets.
     - `bound`: least bound of discarded nodes.
     - `open`: open nodes of allocations.

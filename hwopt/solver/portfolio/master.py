@@ -298,7 +298,8 @@ class PortfolioSearch:
     def _ask(self, node: PartsNode, head: MemberSearch) -> None:
         """Search for a joint design on the parts of one member's best design.
 
-        Its plans are evaluated at the clocks that the members prefer, and between these.
+        The joint design is evaluated at each member's preferred clock and at clocks in between. At most `trial_nodes` nodes are
+        searched per member.
 
         **Arguments:**
 
