@@ -1,4 +1,7 @@
-"""Batch-size ramps of training runs, written as `1024@0.25T,2048@2.8T,4096`."""
+"""Batch-size ramps of training runs, written as `1024@0.25T,2048@2.8T,4096`.
+
+In this example the batch has 1,024 sequences until 0.25 trillion tokens, 2,048 until 2.8 trillion, then 4,096.
+"""
 
 import math
 from itertools import pairwise

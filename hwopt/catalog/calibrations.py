@@ -51,8 +51,9 @@ class Calibration:
     )
 
     def widths(self, family: str, stack: str) -> Mapping[str, float]:
-        """Return the coefficients of a machine's prediction intervals: those of the user's own runs on it, where the file
-        has them.
+        """Return the coefficients of the prediction intervals for a machine, by term.
+
+        They come from the user's own runs on this machine where the calibration file has them, else from its general intervals.
         """
         return self.own.get(machine_key(family, stack), self.intervals)
 

@@ -96,7 +96,7 @@ def _last(read: Config, key: str, layers: int) -> float:
 
 
 def _numbers(read: Config, key: str, layers: int) -> set[float]:
-    """Return the layer numbers in a list."""
+    """Return the set of layer numbers listed under `key`; refuse numbers out of range or listed twice."""
     numbers = [read.check_number(key, each, 0.0, layers - 1.0) for each in read.entries(key) or ()]
     if len(set(numbers)) < len(numbers):
         read.refuse(f"'{key}' names a layer twice")

@@ -28,8 +28,9 @@ def facility(site: str | Path, chip: str | Path) -> Facility:
 
 
 def default_cooling(chip: str | Path, site: str | Path) -> str:
-    """Return the name of the cooling that a chip's servers are built for, else of the site's cooling; air if neither
-    states one.
+    """Return the name of the cooling technology that a chip's servers are built for.
+
+    If the chip's entry states none, it is the site's cooling; if the site's states none either, `air`.
     """
     return str(record("chips", chip).text.get("cooling") or record("sites", site).text.get("cooling") or "air")
 

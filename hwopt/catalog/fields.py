@@ -109,7 +109,7 @@ def _entry(
 
 
 OPERATORS = "operators"
-"""Key of a workload's list of operators, the alternative to a transformer's shape."""
+"""Key of the list of operators in a workload entry. A workload states either this list or the shape of a transformer."""
 
 CAUSES = ("dies", "stacks", "hosts", "links", "switches", "racks", "cooling", "software")
 """Causes of job interruptions: failing parts of a machine."""

@@ -74,7 +74,10 @@ def contrast(colour: str, ground: str) -> float:
 
 
 def on_ground(colour: str, ground: str, least: float = 3.0) -> str:
-    """Return a color that is visible on a dark background: mixed with the least white that raises its contrast to `least`."""
+    """Return a color that is visible on a dark background.
+
+    It is mixed with as little white as raises its contrast with the background `ground` to `least`.
+    """
     parts = [int(colour[at : at + 2], 16) for at in (1, 3, 5)]
     for white in range(101):
         mixed = "#" + "".join(f"{round(part + (255 - part) * white / 100):02X}" for part in parts)

@@ -70,7 +70,8 @@ def _evaluated(
 ) -> tuple[_Open, int, int, dict[str, Any]]:
     """Evaluate a tile of a block, and copy its columns to the block's rows.
 
-    **Returns:** the block, the number of the tile's first variant, the number of its variants, and the columns.
+    **Returns:** the block, the number of the tile's first variant, the number of its variants, and the columns of the
+    whole tile, padding included.
     """
     columns = evaluator(starts)
     columns |= reduction.compiled_codes(columns)

@@ -94,7 +94,10 @@ class StoreColumn(NamedTuple):
 
 @dataclass
 class Store:
-    """An open store. `group` is its root."""
+    """An open Zarr store of a sweep's results.
+
+    **Arguments:** `group`: its root group; `folder`: its place on disk or in an object store; None: in memory.
+    """
 
     group: zarr.Group
     folder: Place | None
@@ -246,9 +249,10 @@ class Store:
         return f"{BLOCKS}/{CHECKSUM}" in self.group
 
     def files(self, block: int) -> list[Place]:
-        """Return the files of a block on disk, except those that mark it as done; some of them may not exist.
+        """Return the files that hold a block's part of each array, without the file that marks the block as done.
 
-        The number after the last block stands for the summary: all arrays of the root group except rows.
+        Files of blocks that are not written yet are listed although they do not exist. The number after the last block stands for
+        the summary: all arrays of the root group except rows.
         """
         assert self.folder is not None
         if block == self.blocks:

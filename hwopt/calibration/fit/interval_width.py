@@ -88,5 +88,8 @@ def conformal_quantile(values: np.ndarray, weights: np.ndarray, groups: np.ndarr
 
 
 def half_widths(coefficients: dict[str, float], features: np.ndarray) -> np.ndarray:
-    """Return the half widths of intervals for rows with the given features."""
+    """Return the half widths of prediction intervals of the log step time, `exp(base + b . x)`, shape (run,).
+
+    **Arguments:** `coefficients`: result of `fit_widths`; `features`: terms x of each run, shape (run, term).
+    """
     return np.exp(coefficients["base"] + features @ np.array([coefficients[name] for name in TERMS]))

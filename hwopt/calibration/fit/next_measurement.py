@@ -43,7 +43,7 @@ _NUDGE = 0.02  # step of a constant for its finite-difference gradient
 
 @dataclass(frozen=True)
 class MeasurementCandidate:
-    """A plan of the user's workload on the user's machine that fits its memory."""
+    """A plan that could be measured next: of the user's workload on the user's machine, within its memory."""
 
     case: MeasuredCase
     words: str  # in the syntax of `--plan`

@@ -146,7 +146,10 @@ class Observations:
             return np.asarray(_log_step_time(self.inputs, _totals(self.membership, shifts)))
 
     def slopes(self, shifts: np.ndarray) -> np.ndarray:
-        """Return the derivatives of the log predicted step times with respect to the shifts, shape (run, shift)."""
+        """Return the derivatives of the log predicted step times with respect to the shifts, shape (run, shift).
+
+        A shift changes a model constant, in log or log-odds units, for all machines or for those of its scope.
+        """
         with jax.enable_x64(True):
             return np.asarray(_slopes(self.inputs, _totals(self.membership, shifts), self.membership))
 

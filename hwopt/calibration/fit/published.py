@@ -26,7 +26,10 @@ TABLES = ("train.csv", "train_round2.csv")
 """Tables of the runs that are fitted."""
 
 LEAST_STUDIES = 2
-"""Minimum number of studies of a chip family or software for it to get its own constants: none depends on a single source."""
+"""Minimum number of studies that measured a chip family or software for it to get its own constants.
+
+Thus none of them depends on a single study.
+"""
 
 GENERATIONS = (
     ("A100 from Hopper", ("hopper",), ("ampere",)),

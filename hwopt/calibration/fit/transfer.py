@@ -33,8 +33,8 @@ MOST_RUNS = 20
 """Number of runs above which more runs do not narrow the intervals; more were not tested."""
 
 RESIDUAL_FLOOR = 0.05
-"""Minimum error, added in quadrature to the residual of a fit to a handful of runs (published: repeated runs differ by 2 to 5
-%)."""
+"""Minimum residual of a fit to a handful of runs, in log units. It is added in quadrature to the root mean square residual
+(published: repeated runs differ by 2 to 5 %)."""
 
 
 def own_weights(rows: Sequence[Scored]) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Machines of measured rows: chips, links and software with a row's settings and a given set of constants."""
+"""Machines of measured runs: chips, links and software with the settings of a table row and a given set of model constants."""
 
 from collections import namedtuple
 from collections.abc import Callable

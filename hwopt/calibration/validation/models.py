@@ -73,7 +73,11 @@ def _same(row: MeasuredRow, known: Transformer) -> bool:
 
 
 def _overlaid(row: MeasuredRow, known: Transformer) -> Transformer:
-    """Return the catalog's model with the row's depth and vocabulary; a slice keeps the ratio of dense layers, at least one."""
+    """Return the catalog's model with the depth, vocabulary, FFN width and KV heads of a measured row, where it states them.
+
+    A shortened MoE model keeps the ratio of dense layers to all layers, with at least one dense layer if there are any. The FFN
+    width of MoE models and the KV heads of models with latent attention stay as in the catalog.
+    """
     depth, moe = float(known.layers), float(known.moe_layers)
     layers = float(row.layers or depth)
     dense = float(np.ceil((depth - moe) * layers / depth))

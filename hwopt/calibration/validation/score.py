@@ -173,7 +173,10 @@ GROUPS: dict[str, Callable[[Scored], str]] = {
     "phase": lambda scored: getattr(scored.row, "phase", ""),
     "operation": _operation,
 }
-"""Groups by which errors are reported in addition to sources -> group of a row; empty: no group."""
+"""Criteria by which prediction errors are grouped in reports, in addition to the source -> function that returns a row's group.
+
+Rows with an empty group are left out of that report.
+"""
 
 
 def by_group(rows: Sequence[Scored], of: Callable[[Scored], str]) -> dict[str, tuple[CellErrors, float | None]]:

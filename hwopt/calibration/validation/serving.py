@@ -204,7 +204,11 @@ def _requests(case: MeasuredCase) -> float:
 
 
 def _batches(case: MeasuredCase) -> list[float]:
-    """Return candidate batches: powers of two, 1.5 times powers of two, and equal divisions of the requests."""
+    """Return candidate batch sizes of a serving measurement that does not state its batch, ascending.
+
+    They are powers of two, 1.5 times powers of two, and a replica's requests divided by 1 to 6 and 8. Limits on sequences and
+    tokens in a batch apply.
+    """
     row, requests = case.row, _requests(case)
     grid = {float(size) for n in range(12) for size in (2**n, 1.5 * 2**n) if size == round(size)}
     if math.isfinite(requests):

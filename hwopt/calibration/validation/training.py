@@ -88,9 +88,10 @@ def _inconsistent(what: str) -> Skip:
 
 
 def _usual_micro_batch(each: float, row: MeasuredRun, assumed: list[str]) -> float:
-    """Return the default micro-batch: one sequence with pipeline parallelism.
+    """Return the micro-batch, in sequences, to assume for a run that does not state one, and add it to `assumed`.
 
-    Without it, the largest power of two within 8,192 tokens per chip of the tensor-parallel group.
+    With pipeline parallelism it is one sequence. Without it, it is the largest power of two that divides `each`, the sequences
+    per replica, with at most 8,192 tokens per chip of the tensor-parallel group.
     """
     assumed.append("micro_batch")
     size = 1.0

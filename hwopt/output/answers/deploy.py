@@ -50,7 +50,10 @@ def verdict(answer: DeployAnswer) -> str:
 
 
 def occupancy_words(each: DeployOption) -> str:
-    """Return the break-even occupancy of an option in words; "never" above 100 %."""
+    """Return the occupancy (share of time in use) from which a deployment option costs no more than renting, as text.
+
+    It is "never" above 100 %, and "-" for renting itself.
+    """
     if math.isnan(each.break_even):
         return "-"
     return f"{100 * each.break_even:.0f} %" if each.break_even <= 1.0 else "never"

@@ -26,9 +26,10 @@ from hwopt.types import PRECISIONS
 
 @singledispatch
 def report_document(report: Any, around: Interval | None = None, constants: str = "") -> dict[str, Any]:
-    """Return a report as JSON: every metric, its interval and the name of its constants; null for a missing metric.
+    """Return the performance report of one design as JSON; missing metrics are null.
 
-    An infeasible plan has its violations and memory use; its performance metrics are null.
+    It has every metric, its prediction interval, and the name of the model constants in use. An infeasible plan has its
+    violations and memory use; its performance metrics are null.
     """
     fits, breakdown = bool(report.feasible), report.breakdown._asdict()
     return {
@@ -81,7 +82,10 @@ def _metrics(report: Any, fits: bool) -> dict[str, float | None]:
 
 
 def _interval(report: Report, around: Interval | None) -> dict[str, Any]:
-    """Return `low` and `high`: the interval ends of the metrics that have an interval; null without an interval."""
+    """Return the prediction intervals of a report: `low` and `high`, each a table of metric -> end of its interval.
+
+    Metrics without an interval are absent. Both tables are null without `around`, the prediction interval of the step time.
+    """
     if around is None:
         return {"low": None, "high": None}
     paced = [name for name, each in outputs(type(report)).items() if each.paced and bool(report.feasible)]

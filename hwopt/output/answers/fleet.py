@@ -159,7 +159,7 @@ def fleet_answer(
 
 
 def _facts(study: FleetStudy, around: Interval | None, constants: str) -> list[tuple[str, str]]:
-    """Return facts on the whole training run of a fleet: step time, throughput, power, failures, cost."""
+    """Return (name, text) pairs on a training run across all chips of a fleet: step time, throughput, power, failures, cost."""
     whole, report = study.whole, study.whole.report
     step, ideal, moved = (
         pretty(float(seconds), "s") for seconds in (report.step_time_s, report.ideal_step_time_s, report.exchange_s)
@@ -211,7 +211,10 @@ def heads(whole: FleetAnswer) -> tuple[str, ...]:
 
 
 def shares_title(whole: FleetAnswer) -> str:
-    """Return the title of the table of groups: the groups share either the layers or the batch."""
+    """Return the title of the table of a fleet's groups of chips.
+
+    The groups are either stages of one pipeline, each with some of the layers, or data-parallel, each with a share of the batch.
+    """
     return "Stages of the pipeline, first to last" if whole.layout == PIPELINE else "Shares of the batch"
 
 

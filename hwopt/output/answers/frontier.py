@@ -9,7 +9,7 @@ from hwopt.output.text.parts import number
 from hwopt.units import pretty
 
 DESIGN = ("chips", "tp", "pp")
-"""Design variables that a screen shows for each point."""
+"""Design variables that text output shows for each point of a frontier: chips, tensor and pipeline parallel degree."""
 
 _MOST_LINES = 40
 _NOTHING = 1e-6  # Normalized shadow price (elasticity) below which a budget counts as not binding

@@ -211,7 +211,10 @@ def invest_answer(found: MarginalValues, around: Interval | None, top: int) -> A
 
 
 def parts(answer: MarginalValues) -> dict[str, list[MarginalValue]]:
-    """Return the inputs worth listing, grouped by part of the machine, the most valuable first."""
+    """Return the inputs whose 10 % improvement saves at least the share `SHOWN`, grouped by part of the machine.
+
+    Their order, and that of the parts, is that of the answer: the most valuable first.
+    """
     found: dict[str, list[MarginalValue]] = {}
     for each in answer.numbers:
         if each.worth.share >= SHOWN:
@@ -247,6 +250,6 @@ class _Values(Part):
         return [*lines, note] if lines else []
 
     def html(self) -> Child:
-        """Return one HTML table for each part of the machine."""
+        """Return one table of marginal values per part of the machine."""
         heads = ("now", "one more", "changes", "of it", "10 % better saves")
         return [components.table(part, (part, *heads), self._rows(rows)) for part, rows in parts(self.answer).items()]

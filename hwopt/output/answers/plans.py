@@ -15,7 +15,7 @@ from hwopt.planning.plan_table import PlanCandidate, PlanSearch
 from hwopt.units import pretty
 
 _FULL_MEMORY = 0.95
-"""Share of HBM in use above which memory is listed as a bottleneck."""
+"""Share of a chip's memory in use from which memory is listed among the bottlenecks of a plan."""
 
 _PARTS = 3
 """Maximum number of step-time components listed as bottlenecks."""

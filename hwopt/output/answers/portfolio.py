@@ -34,7 +34,7 @@ COST = "cost_usd"
 
 @singledispatch
 def pace(report: Any) -> str:
-    """Return the speed of a member's machine in words: run time for training, tokens/s for a service."""
+    """Return the run time of a training machine or the token rate of a serving machine, as text."""
     raise TypeError(f"no words for the pace of a {type(report).__name__}")
 
 

@@ -191,7 +191,10 @@ def _plans(answer: Scaling) -> list[tuple[str, str]]:
 
 
 def _chip_time(answer: Scaling) -> Table:
-    """Return the shares of chip time by component for each size, the largest component at any size first."""
+    """Return a table of the shares of chip time by component, in percent: a row for each number of chips.
+
+    Columns are ordered by the largest share of a component at any size; small components are summed as "rest".
+    """
     shares = {each.chips: _shares(each) for each in answer.trained}
     most = lambda name: max(each.get(name, 0.0) for each in shares.values())
     names = sorted({name for each in shares.values() for name in each}, key=lambda name: -most(name))[:_COLUMNS]

@@ -135,7 +135,10 @@ def _machine_lines(report: Any) -> list[str]:
 
 
 def bound_of(value: DesignValue) -> str:
-    """Return the bound at which a design variable lies and the meaning of its range; empty for an interior value."""
+    """Return text on the bound (lower or upper) at which a design variable lies, with the meaning of its range.
+
+    Empty for a value between the bounds.
+    """
     meaning = f"; the box: {value.box_meaning}" if value.box_meaning else ""
     return f"at its {value.at_bound} bound{meaning}" if value.at_bound else ""
 

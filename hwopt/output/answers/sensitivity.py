@@ -31,9 +31,9 @@ Rows: TypeAlias = Iterable[tuple[str, Iterable[float]]]
 def sensitivity_document(answer: Sensitivity) -> dict[str, Any]:
     """Return the answer of `sensitivity` as JSON.
 
-    Elasticities are in percent of the objective per percent of the input. `effect` is the relative change of the optimum at the
-    ends of an input's range.
-    It is null where no hardware satisfies the budgets there with these integers.
+    Elasticities are in percent of the objective per percent of the input. `effect` is the relative change of the optimal
+    objective at the two ends of an input's range. It is null at an end where no hardware satisfies the budgets with the integers
+    of the optimum.
     """
     problem, optimum, metrics = answer.problem, answer.optimum, answer.elasticities.metrics
     goal, bounds = problem.objective, optimum.bounds if optimum else {}

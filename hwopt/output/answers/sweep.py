@@ -86,17 +86,20 @@ def sampling_words(document: Document) -> list[str]:
 
 
 def known_words(document: Document) -> str:
-    """Return the reference design with its objective: the certified optimum, or the best design of a search."""
+    """Name the best design of the search that preceded the sweep, with its objective.
+
+    It is called "certified optimum" where its optimality gap is closed, else "best design of a search". The document must have
+    such a design (`optimum`).
+    """
     optimum = document["optimum"]
     kind = "certified optimum" if optimum["certified"] else "best design of a search"
     return f"{kind} {pretty(optimum['objective'], document['objective']['unit'], 6)}"
 
 
 def above_words(document: Document) -> str:
-    """Return how far the best variant is above or below the reference design, in words.
+    """Return how far the best variant is above or below the best design of the preceding search, in percent and words.
 
-    The reference is the design from a previous search around which the sweep sampled. Empty where there is none, or no feasible
-    variant.
+    The sweep sampled around that design. The text is empty without a search, or without a feasible variant.
     """
     optimum = document["optimum"]
     if optimum is None or optimum["best_above"] is None:
@@ -296,7 +299,12 @@ def _front_lines(document: Document) -> list[str]:
 
 
 def chosen(count: int, feasible: Sequence[int], most: int) -> list[int]:
-    """Return at most `most` evenly spaced places on a front of `count` points; half are feasible if there are enough."""
+    """Return the indices of at most `most` points of a Pareto front, spread evenly, with both ends.
+
+    At least half of `most` are feasible points; where the front has fewer, all feasible points are kept.
+
+    **Arguments:** `count`: number of points on the front; `feasible`: indices of the feasible ones.
+    """
     if count <= most:
         return list(range(count))
     few = min(len(feasible), most // 2)

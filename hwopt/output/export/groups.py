@@ -22,7 +22,7 @@ Of exponentially distributed lengths a share `e^-5`, 7 in 1,000, are longer.
 """
 
 _ROUNDING = 1e-6
-"""Relative rounding error of the number of rows, which is computed in float32."""
+"""Relative tolerance that keeps float32 rounding from increasing a number of tokens when it is rounded up to an integer."""
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,10 @@ class LaunchGroup(NamedTuple):
 
 
 class LaunchSettings(NamedTuple):
-    """Launch settings of a serving engine, and notes on what they cannot express."""
+    """Launch settings of a serving engine for one plan, and notes on parts of the plan that they cannot express.
+
+    `groups`: settings of each group of chips, such as prefill and decode.
+    """
 
     framework: str
     title: str

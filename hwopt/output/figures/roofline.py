@@ -68,7 +68,10 @@ def plot_roofline(dataset: Any, path: str | Path) -> None:
 
 
 def _along(axes: Any, x: tuple[float, float], y: np.ndarray, words: str) -> None:
-    """Write words above the middle of a straight line on logarithmic axes."""
+    """Write a label above the middle of a straight line on logarithmic axes, rotated to the line's slope on the screen.
+
+    **Arguments:** `x`, `y`: coordinates of the two ends of the line.
+    """
     (x0, y0), (x1, y1) = axes.transData.transform(np.column_stack([x, y]))
     axes.annotate(
         words, (np.sqrt(x[0] * x[1]), np.sqrt(y[0] * y[1])), xytext=(-3, 4), textcoords="offset points", ha="center",

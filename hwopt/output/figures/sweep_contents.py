@@ -13,8 +13,13 @@ from hwopt.output.text.layout import budget_words
 
 @dataclass(frozen=True)
 class BudgetLimit:
-    """A budget: its `limit` in SI, the amount `used` by each of the best designs, and the `metric` that it limits ("":
-    unknown).
+    """A budget of a sweep's question.
+
+    **Arguments:**
+
+    - `limit`: in SI units.
+    - `used`: amount used by each of the best designs.
+    - `metric`: name of the metric that it limits; empty if unknown.
     """
 
     name: str

@@ -47,7 +47,7 @@ class Axis:
         return 100.0 * math.log(value / self.low) / math.log(self.high / self.low)
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Return the ticks as (position in percent, text)."""
+        """Return the ticks of the axis as (position in percent of its length, text)."""
         low, high = self.low / self.factor, self.high / self.factor
         return [(self.place(value * self.factor), _text(value)) for value in _round_numbers(low, high)]
 

@@ -58,7 +58,10 @@ def _said_names(numbers: Document, names: Sequence[str]) -> list[str]:
 
 
 def _thinned(front: list[Document], most: int) -> list[Document]:
-    """Return at most `most` evenly spaced points of a Pareto front; half are feasible if there are enough."""
+    """Return at most `most` points of a Pareto front, spread evenly, with both ends.
+
+    At least half of `most` are feasible points; where the front has fewer, all feasible points are kept.
+    """
     feasible = [place for place, each in enumerate(front) if each["feasible"]]
     return [front[place] for place in sweep.chosen(len(front), feasible, most)]
 

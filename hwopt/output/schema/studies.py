@@ -49,9 +49,9 @@ _RUN: dict[str, Schema] = dict.fromkeys(("global_batch", "sequence_length", "tra
 
 
 def _machine(own: dict[str, Schema], optional: dict[str, Schema]) -> Schema:
-    """Return the schema of a request, a plan and its report, for training or serving.
+    """Return the JSON Schema of an answer on one machine, for training or serving: the request, a plan and its report.
 
-    **Arguments:** `own`, `optional`: additional keys.
+    **Arguments:** `own`, `optional`: additional required and optional keys.
     """
     kinds = (TRAINING, "training_plan", _RUN), (SERVING, "serving_plan", _ALSO)
     return either(*(

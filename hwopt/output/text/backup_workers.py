@@ -11,7 +11,12 @@ from hwopt.units import pretty
 
 
 def backup_document(study: BackupStudy | None) -> dict[str, Any]:
-    """Return the run with the requested, the best and no number of replicas left out, as JSON; empty where not requested."""
+    """Return a study of backup workers as JSON; empty where none was requested.
+
+    It has three runs: with the requested number of slowest replicas dropped from each step, with the best number, and with none.
+    `sigma` is the relative standard deviation of a chip's step time. `least_sigma` is the value from which dropping one replica
+    pays; null where it never does.
+    """
     if study is None:
         return {}
     spread = {"sigma": study.sigma, "least_sigma": number(study.least_sigma)}
@@ -19,7 +24,10 @@ def backup_document(study: BackupStudy | None) -> dict[str, Any]:
 
 
 def backup_lines(study: BackupStudy | None) -> list[str]:
-    """Return a table of step time, samples lost and whole run: all replicas, and the best and the requested number left out."""
+    """Return a text table of step time, share of samples lost, run time and cost; empty where no study was requested.
+
+    Its rows: all replicas, the best and the requested number of slowest replicas dropped from each step.
+    """
     if study is None:
         return []
     best, first = study.best, study.all

@@ -76,9 +76,9 @@ def bill(solution: Solution) -> list[BillItem]:
 
 
 def cluster_bill(cluster: Cluster, records: Mapping[str, Record]) -> list[dict[str, Any]]:
-    """Return the bill of materials of a stated cluster, for JSON.
+    """Return the bill of materials of a given cluster, for JSON: one row per component, the most expensive first.
 
-    **Arguments:** `records`: its catalog records by role, such as `chip`.
+    **Arguments:** `records`: its catalog entries, by kind of part, such as `chip`.
     """
     return [row._asdict() for row in _dearest_first(_rows(cluster, records))]
 

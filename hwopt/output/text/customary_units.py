@@ -27,7 +27,7 @@ _ONE_MORE = {
     "1/s": (_POINT * MULTIPLIERS["1/year"][0], "1 point a year"),
     "USD/W": (1.0, "1 $/W"),
 }
-"""SI unit -> one more customary unit, in SI and in words."""
+"""SI unit of an input -> size of one step in its customary unit, in SI and in words, such as 1 ct/kWh for an energy price."""
 
 _YEAR_S = MULTIPLIERS["year"][0]
 

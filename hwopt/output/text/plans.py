@@ -30,7 +30,7 @@ def plan_document(report: Any, plan: Any) -> dict[str, Any]:
 
 @singledispatch
 def plan_lines(report: Any, plan: Any) -> list[tuple[str, str]]:
-    """Return a plan in the syntax of `--plan`, as (label, text): several where it has several machines or chip groups."""
+    """Return (label, plan in `--plan` syntax) pairs, one per machine or group of chips."""
     raise TypeError(f"no words for the plan of a {type(report).__name__}")
 
 

@@ -91,7 +91,7 @@ def price_document(report: Report) -> dict[str, float | None]:
 
 
 def price_words(report: ServingReport) -> str:
-    """Return the prices per million tokens in words, for the phases that the service runs."""
+    """Return the prices of a million input tokens and output tokens in words, each if the service runs that phase."""
     words = [
         f"{price:.4g} $ per {name.removeprefix('usd_per_').replace('_', ' ')}"
         for name, price in price_document(report).items()
