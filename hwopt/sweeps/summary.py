@@ -193,7 +193,7 @@ def _best_arrays(spec: Specification, best: Arrays) -> Summary:
         arrays[f"best_{each.name}"] = ("rank", best["metrics"][:, column], of_metric(each))
     if budgets:
         names = flags([each.name for each in budgets], "budgets") | {
-            "budget_units": " ".join(each.metric.unit for each in budgets),
+            "budget_units": " ".join(each.metric.unit or "1" for each in budgets),
             "budget_metrics": " ".join(each.metric.name for each in budgets),
         }
         limits = spec.problem.limits  # the same in all cases, because budgets are not choices

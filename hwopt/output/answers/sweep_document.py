@@ -128,6 +128,7 @@ def budgets_of(dataset: Any) -> list[tuple[str, float, str, str]]:
         return []
     limits = dataset["budget_limit"]
     units, metrics = (str(limits.attrs[key]).split() for key in ("budget_units", "budget_metrics"))
+    units = ("" if unit == "1" else unit for unit in units)  # CF writes "1" for a ratio or a count
     return list(zip(_names(limits).values(), map(float, limits.values), units, metrics, strict=True))
 
 

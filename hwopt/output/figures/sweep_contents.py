@@ -81,7 +81,8 @@ def limits(dataset: Any) -> list[BudgetLimit]:
     bounds, used = dataset["budget_limit"], values(dataset, "best_used").astype(float).T
     names = meanings(dataset, "budget_limit", "best_used").values()
     metrics = listed(bounds, "budget_metrics") or [_metric_of(dataset, each) for each in used]
-    columns = zip(names, listed(bounds, "budget_units"), bounds.values.astype(float), used, metrics, strict=True)
+    units = ("" if unit == "1" else unit for unit in listed(bounds, "budget_units"))
+    columns = zip(names, units, bounds.values.astype(float), used, metrics, strict=True)
     return [BudgetLimit(name, unit, float(bound), each, metric) for name, unit, bound, each, metric in columns]
 
 

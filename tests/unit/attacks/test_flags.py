@@ -228,7 +228,7 @@ def test_names_that_no_file_can_have_are_refused_before_computing(arguments, cap
         pytest.fail("computed before the path was looked at")
 
     monkeypatch.chdir(tmp_path)
-    for name in ("optim.optimize.optimize", "study.sensitivity.sensitivity", "study.frontier.frontier"):
+    for name in ("solver.optimize.optimize", "analysis.sensitivity.sensitivity", "analysis.frontier.frontier"):
         monkeypatch.setattr(f"hwopt.{name}", never)
     error(capsys, *arguments)
     assert not list(tmp_path.iterdir())

@@ -8,6 +8,7 @@ import pytest
 
 import hwopt
 from hwopt.output.answers.sweep import sweep_document, sweep_screen
+from hwopt.output.answers.sweep_document import budgets_of
 from tests.toy import ToyCost
 
 SAMPLES = 2000
@@ -101,6 +102,14 @@ def test_the_nearest_possible_variant_breaks_budgets_alone(infeasible):
     assert over == pytest.approx(near["violation"], abs=1e-4)
     possible = infeasible["violation"].values[infeasible["possible"].values == 1]
     assert near["violation"] == pytest.approx(possible.min())
+
+
+def test_a_budget_on_a_ratio_has_no_unit(infeasible):
+    """An empty unit must not vanish from the list of units, which are kept as words with spaces between them."""
+    counted = infeasible.copy()
+    counted["budget_limit"] = counted["budget_limit"].assign_attrs(budget_units="1 USD W")
+    assert [unit for _, _, unit, _ in budgets_of(counted)] == ["", "USD", "W"]
+    assert infeasible["budget_limit"].attrs["budget_units"] == "s USD W"
 
 
 def test_screens_fit_a_terminal_and_say_what_matters(feasible, infeasible):
