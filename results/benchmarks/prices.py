@@ -96,8 +96,8 @@ def checks(priced: Solution) -> Iterator[Check]:
     """Each budget of an answer moved to each side, and the question searched again."""
     programmes = NodeRelaxations(priced.problem, lattice_of(priced.problem))
     for index, budget in enumerate(priced.budgets):
-        assert budget.one_sided is not None
-        for sign, price in zip((-1.0, 1.0), budget.one_sided, strict=True):
+        assert budget.one_sided_prices is not None
+        for sign, price in zip((-1.0, 1.0), budget.one_sided_prices, strict=True):
             factors = np.where(np.arange(len(priced.budgets)) == index, 1.0 + sign * SEARCH.prices.step, 1.0)
             moved = programmes.with_limits(priced.problem.relaxed(factors))
             again = search(moved)
