@@ -11,6 +11,7 @@ from hwopt.errors import UserError
 from hwopt.units import read_number
 
 HOURS = 24
+"""Number of counts of a day curve, one an hour."""
 
 EXAMPLE = "24 rows of hour,requests in a .csv, or requests = [24 numbers] in a .toml"
 
