@@ -1,4 +1,4 @@
-"""Declared fields of results: unit, meaning and key. JSON, JSON Schema and CSV are derived from the declarations."""
+"""Declared fields of results: unit, meaning and key. JSON and JSON Schema are derived from the declarations."""
 
 import dataclasses
 import datetime
@@ -20,19 +20,17 @@ class Shown:
     - `unit` in SI, "" for ratios, counts and text;
     - `meaning`: a short description for the JSON Schema and the guide;
     - `key` in JSON, by default the field's name;
-    - `spliced`: whether the value's own fields replace the field;
-    - `optional`: whether JSON omits the key if the value is None.
+    - `spliced`: whether the value's own fields replace the field.
     """
 
     unit: str = ""
     meaning: str = ""
     key: str = ""
     spliced: bool = False
-    optional: bool = False
 
 
 class Derived(property):
-    """A property of a result that JSON and tables show like a field."""
+    """A property of a result that JSON shows like a field."""
 
     shown: Shown
 
@@ -75,7 +73,7 @@ def _items(answer: Any) -> Iterator[tuple[str, Any]]:
         value = getattr(answer, name)
         if each.spliced:
             yield from plain(value).items()
-        elif value is not None or not each.optional:
+        else:
             yield each.key or name, plain(value)
 
 

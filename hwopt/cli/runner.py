@@ -35,7 +35,7 @@ def run(command: Command, options: argparse.Namespace) -> int:
     """Run a command, render its answer as the flags request, and return the exit code."""
     requested: Any = vars(options)
     figure = figure_path(options) if "figure" in requested else None
-    path = page_path(options) if requested.get("report") is not None and "out" not in requested else None
+    path = page_path(options) if "report" in requested else None
     found = command(options)
     if isinstance(found, int):
         return found

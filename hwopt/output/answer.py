@@ -241,7 +241,8 @@ class Answer:
     - `title`: the question in words.
     - `subtitle`: a line below it.
     - `verdict`: the answer in a sentence.
-    - `headline`: the main number of a page, as (label, number).
+    - `headline`: the main number of a page, as (label, number). Without an answer the number is empty, and the page shows the verdict.
+    - `feasible`: whether the exit code is 0.
     - `proof`: the badge next to the headline: its label, whether the answer is proved, and a sentence.
     - `asked`: JSON keys that repeat the question.
     - `also`: additional JSON keys.
@@ -281,7 +282,8 @@ class Answer:
         """Return the answer as one HTML page. **Arguments:** `command_line`: the command that produced the answer."""
         badge, proved, words = self.proof
         said = [p(each) for each in (self.verdict, self.subtitle) if each]
-        top = page.answer(*self.headline, badge, proved, words, said) if self.feasible else page.refusal(self.verdict)
+        there_is = bool(self.headline[1])  # a failed check has a headline, a question without a design has none
+        top = page.answer(*self.headline, badge, proved, words, said) if there_is else page.refusal(self.verdict)
         kind = f"hwopt {self.command}{f' {self.question}' if self.question else ''}"
         sections = [each.html() for each in self.sections if not each.is_empty]
         return page.page(kind, self.question, self.title, top, sections, command_line, self.sources)

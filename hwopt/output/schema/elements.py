@@ -96,14 +96,14 @@ def fields_of(kind: Any) -> dict[str, Schema]:
 
 def answer(kind: type, asked: Mapping[str, Schema] | None = None) -> Schema:
     """Return the schema of an answer's class: its declared fields and, in `asked`, the keys that repeat its question."""
-    hints, keys, optional = get_type_hints(kind), dict(asked or {}), {}
+    hints, keys = get_type_hints(kind), dict(asked or {})
     for name, each in declarations(kind).items():
         hint = hints.get(name) or get_type_hints(getattr(kind, name).fget)["return"]
         if each.spliced:
             keys |= fields_of(hint)
         else:
-            (optional if each.optional else keys)[each.key or name] = said(_of_hint(hint), each.meaning, each.unit)
-    return record(keys, optional)
+            keys[each.key or name] = said(_of_hint(hint), each.meaning, each.unit)
+    return record(keys)
 
 
 def _of_hint(hint: Any) -> Schema:

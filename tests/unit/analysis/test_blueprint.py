@@ -13,7 +13,7 @@ from hwopt.analysis.claim_check.check import _Checker
 from hwopt.analysis.claim_check.check_line import CheckRelation, CheckVerdict, checked_line
 from hwopt.analysis.claim_check.statement import QUANTITIES, blueprint_of
 from hwopt.model.estimate import estimate
-from hwopt.output.answers.claim_check import check_answer
+from hwopt.output.answers.claim_check import check_answer, summary
 from hwopt.trace.cache import evaluate_in_numpy
 
 MACHINES = (
@@ -204,6 +204,7 @@ def test_screen_json_and_page_say_the_same():
     for line in check.lines:
         assert line.name in screen and line.name in page
     assert document["counts"]["fails"] == screen.count(" FAILS ") == 2
+    assert "2 lines fail" in page and summary(check) in page
     assert {each["number"] for each in document["joint_repair"]["changes"]} == {"capex", "mfu"}
     assert all(len(line) <= 120 for line in screen.splitlines())
 
