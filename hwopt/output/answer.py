@@ -31,7 +31,7 @@ class Table(Part):
 
     - `align`: one letter a column, l for left and r for right; default: the first column left, the others right.
     - `least`: minimum column widths on a screen.
-    - `under`: a text for each row: below the row on a screen, in a last column headed `under_head` on a page.
+    - `under`: a text for each row: below the row on a screen, in a list below the table on a page, where cells do not wrap.
     - `hang`: whether the text below a row is wrapped and indented to the second column.
     """
 
@@ -41,7 +41,6 @@ class Table(Part):
     align: str = ""
     least: Sequence[int] = ()
     under: Sequence[str] = ()
-    under_head: str = "plan"
     hang: bool = False
 
     def lines(self) -> list[str]:
@@ -59,11 +58,9 @@ class Table(Part):
 
     def html(self) -> Child:
         """Return the HTML table."""
-        align = self.align or "l" + "r" * (len(self.heads) - 1)
-        if not self.under:
-            return components.table(self.name, self.heads, self.rows, align)
-        rows = [[*row, under] for row, under in zip(self.rows, self.under, strict=True)]
-        return components.table(self.name, [*self.heads, self.under_head], rows, align + "l")
+        table = components.table(self.name, self.heads, self.rows, self.align)
+        said = [(row[0], under) for row, under in zip(self.rows, self.under, strict=False)]
+        return [table, components.terms(said)] if said else table
 
 
 @dataclass(frozen=True)
@@ -159,8 +156,11 @@ class Outline(Part):
         ]
 
     def html(self) -> Child:
-        """Return one HTML paragraph for each list."""
-        return [p(" ".join(each)) for each in self.lists]
+        """Return a paragraph and a bullet list for each list."""
+        return [
+            [p(first), element("ul", [li(each) for each in others]) if others else None]
+            for first, *others in self.lists
+        ]
 
 
 @dataclass(frozen=True)
@@ -241,7 +241,7 @@ class Answer:
     - `title`: the question in words.
     - `subtitle`: a line below it.
     - `verdict`: the answer in a sentence.
-    - `headline`: the main number of a page, as (label, number). Without an answer the number is empty, and the page shows the verdict.
+    - `headline`: the main number of a page, as (label, number). The number is empty where there is no answer.
     - `feasible`: whether the exit code is 0.
     - `proof`: the badge next to the headline: its label, whether the answer is proved, and a sentence.
     - `asked`: JSON keys that repeat the question.

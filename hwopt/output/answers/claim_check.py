@@ -132,7 +132,7 @@ def check_answer(found: Check) -> Answer:
     ways = [(each.name, "; or ".join(_ways(each)) or "no single number would do") for each in failing]
     note = found.blueprint.record.text.get("note")
     note = f"Note: {note}" if isinstance(note, str) else ""
-    table = Table("lines", ("", "", "stated", "ours", "interval"), rows, "llrrl", (4, 10, 18, 18), said, "why", True)
+    table = Table("lines", ("", "", "stated", "ours", "interval"), rows, "llrrl", (4, 10, 18, 18), said, hang=True)
     sections = (
         Section("Line by line", [table], titled=False),
         Section("What would mend each failing line: one stated number, the rest as it is", [Named(ways, width)]),
