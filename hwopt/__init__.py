@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from hwopt.calibration.fit import calibrate as calibrate
     from hwopt.calibration.fit.options import FitOptions as FitOptions
     from hwopt.calibration.validation import validate as validate
+    from hwopt.design.loss import Loss as Loss
+    from hwopt.design.loss import loss as loss
     from hwopt.design.problem import Problem as Problem
     from hwopt.errors import UserError as UserError
     from hwopt.model.estimate import estimate as estimate
@@ -74,6 +76,7 @@ _WHERE = {
     "HeuristicOptions": "hwopt.solver.options",
     "InteriorPointOptions": "hwopt.solver.options",
     "LocalOptions": "hwopt.solver.options",
+    "Loss": "hwopt.design.loss",
     "Outcome": "hwopt.solver.solution",
     "PlanSearch": "hwopt.planning.plan_table",
     "PortfolioOptions": "hwopt.solver.options",
@@ -108,6 +111,7 @@ _WHERE = {
     "fleet": "hwopt.analysis.fleet.data_parallel",
     "frontier": "hwopt.analysis.frontier",
     "invest": "hwopt.analysis.marginal_value",
+    "loss": "hwopt.design.loss",
     "objective": "hwopt.registry",
     "optimize": "hwopt.solver.optimize",
     "regret": "hwopt.analysis.chance_constraints",

@@ -20,13 +20,15 @@ class Shown:
     - `unit` in SI, "" for ratios, counts and text;
     - `meaning`: a short description for the JSON Schema and the guide;
     - `key` in JSON, by default the field's name;
-    - `spliced`: whether the value's own fields replace the field.
+    - `spliced`: whether the value's own fields replace the field;
+    - `optional`: whether the key is absent where the value is empty.
     """
 
     unit: str = ""
     meaning: str = ""
     key: str = ""
     spliced: bool = False
+    optional: bool = False
 
 
 class Derived(property):
@@ -56,7 +58,10 @@ def derived(unit: str = "", meaning: str = "", **settings: Any) -> Callable[[Cal
 
 @cache
 def declarations(kind: type) -> dict[str, Shown]:
-    """Return the declared fields and properties of a class by name; empty for a class without declarations."""
+    """Return unit, meaning and JSON key of each field and property that a class declares for output, by name.
+
+    Fields are declared with `shown`, properties with `derived`. The result is empty for a class without declarations.
+    """
     fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
     found = {each.name: each.metadata[_METADATA] for each in fields if _METADATA in each.metadata}
     properties = {name: value for base in reversed(kind.__mro__) for name, value in vars(base).items()}
@@ -73,12 +78,12 @@ def _items(answer: Any) -> Iterator[tuple[str, Any]]:
         value = getattr(answer, name)
         if each.spliced:
             yield from plain(value).items()
-        else:
+        elif value or not each.optional:
             yield each.key or name, plain(value)
 
 
 def plain(value: Any) -> Any:
-    """Return a value in JSON types: numbers that are not finite become null, enumeration members their names."""
+    """Return a value in JSON types: numbers that are not finite become null, enumeration members names or text values."""
     if value is None or isinstance(value, bool | str | int):
         return value
     if isinstance(value, Enum):

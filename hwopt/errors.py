@@ -49,4 +49,4 @@ def suggest(wrong: object, known: Iterable[str], *, show: int = 8) -> str:
     if close:
         return "did you mean " + " or ".join(f"'{name}'" for name in close) + "?"
     listed = ", ".join(known[:show]) + (f" and {len(known) - show} more" if len(known) > show else "")
-    return f"known: {listed}" if listed else "none is known"
+    return f"known: {listed}" if listed else "none exists"

@@ -1,7 +1,5 @@
 """Solver options: dataclass fields with ranges, validated when an instance is created."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import field, fields
 from functools import cache
@@ -42,7 +40,7 @@ class Options:
         if not isinstance(each.default, tuple):
             return _number(what, value, type(each.default), least, most)
         if isinstance(value, str) or not isinstance(value, Iterable) or not (numbers := tuple(value)):
-            raise UserError(f"{what} must be a list of numbers, one at least")
+            raise UserError(f"{what} must be a non-empty list of numbers")
         return tuple(_number(what, number, type(each.default[0]), least, most) for number in numbers)
 
 

@@ -18,13 +18,13 @@ class ServingLayout(eqx.Module):
     """Serving features that few plans use: redundant experts, two-batch overlap, and a KV cache split over ranks by token."""
 
     expert_slots: Scalar = switch(
-        "experts that a rank of an expert parallel group holds, copies counted; more than E / ep"
+        "experts per rank of an expert parallel group, including copies; more than experts / ep"
     )
     two_batches: Scalar = switch(
-        "1: a batch passes in two halves, exchanges with experts of one beside the work of the other"
+        "1: two-batch overlap: communication of one half-batch overlaps computation of the other"
     )
     cache_split: Scalar = switch(
-        "tensor parallel ranks that hold keys and values of a head together, by token (decode context parallelism)"
+        "tensor parallel ranks over which the KV cache of a head is split by token (decode context parallelism)"
     )
 
 
@@ -41,28 +41,28 @@ class Plan(eqx.Module):
     cp: Scalar = switch("context parallel degree")
     ep: Scalar = switch("expert parallel degree")
     expert_tp: Scalar = switch("tensor parallel degree inside an expert")
-    virtual_stages: Scalar = ratio("model chunks a stage (interleaving)")
-    micro_batch: Scalar = quantity("sequence", "sequences a replica and micro-batch")
-    fullest_stage: Scalar = ratio(
-        "layers of the fullest stage over the mean, >= 1; from integers, 1 in the relaxed model"
-    )
-    last_stage: Scalar = ratio("layers of the last stage (the one with the head) over the mean")
+    virtual_stages: Scalar = ratio("model chunks per stage (interleaving)")
+    micro_batch: Scalar = quantity("sequence", "sequences per replica and micro-batch")
+    fullest_stage: Scalar = ratio("layers of the fullest stage relative to the mean, >= 1; 1 in the relaxed model")
+    last_stage: Scalar = ratio("layers of the last stage (with the output head) relative to the mean")
     sequence_parallel: Scalar = switch("1: norms and residuals are sharded over tp")
     optimizer_sharded: Scalar = switch("1: optimizer states sharded over data parallel ranks (ZeRO-1)")
-    gradients_sharded: Scalar = switch("1: gradients too (ZeRO-2)")
-    weights_sharded: Scalar = switch("1: weights too (ZeRO-3, FSDP)")
+    gradients_sharded: Scalar = switch("1: gradients also sharded (ZeRO-2)")
+    weights_sharded: Scalar = switch("1: weights also sharded (ZeRO-3, FSDP)")
     shard_groups: Scalar = switch(
         "replicas of the sharded state (hybrid sharding); 1: shard over all data parallel ranks"
     )
-    recompute_full: Scalar = switch("share of layers recomputed whole in the backward pass")
+    recompute_full: Scalar = switch("share of layers that are fully recomputed in the backward pass")
     recompute_attention: Scalar = switch("share of layers whose attention core is recomputed")
-    bubble_fraction: Scalar = ratio("share of the 1F1B bubble the schedule leaves (1: 1F1B, 0: zero bubble)")
+    bubble_fraction: Scalar = ratio("share of the 1F1B pipeline bubble that remains (1: 1F1B, 0: zero bubble)")
     weights_offloaded: Scalar = switch(
-        "share of weights and gradients that are streamed from the memory pool for each pass"
+        "share of weights and gradients that is streamed from the memory pool for each pass"
     )
-    optimizer_offloaded: Scalar = switch("share of master weights and moments held, and updated, in the pool")
-    activations_offloaded: Scalar = switch("share of the kept activations that wait in the pool")
-    local_steps: Scalar = switch("steps between exchanges of several sites; 1: synchronous")
+    optimizer_offloaded: Scalar = switch(
+        "share of master weights and optimizer moments that is kept and updated in the pool"
+    )
+    activations_offloaded: Scalar = switch("share of the stored activations that is kept in the pool")
+    local_steps: Scalar = switch("steps between synchronizations of the sites; 1: synchronous training")
     layout: ServingLayout | None = None  # only for serving plans with such features
 
     @property

@@ -7,11 +7,12 @@ it.
 import dataclasses
 import math
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import equinox as eqx
 
+from hwopt.declared import shown
 from hwopt.types import PRECISIONS, TIERS, PerInnerTier, PerPrecision, PerTier
 from hwopt.units import without_unit
 
@@ -23,21 +24,22 @@ _ELEMENTS: dict[Any, tuple[str, ...]] = {PerPrecision: PRECISIONS, PerTier: TIER
 
 @dataclass(frozen=True)
 class Quantity:
-    """Declaration of a number in an `equinox.Module`.
+    """Declare a numeric field of an `equinox.Module`: what it means and how data files state it.
 
     **Arguments:**
-    - `unit`: in SI, "" for ratios and counts;
-    - `meaning`: a short description;
-    - `key`: the key in data files, by default the field's name without its unit;
-    - `stated`: the unit in data files, where it is not the SI unit;
-    - `of`: type of the data file that states the number, where a module is read from several files;
-    - `default`: value where a file omits the number;
-    - `most`: largest allowed value;
-    - `follows`: key of the number in data files from which this one is derived in proportion, where no file states it itself;
-    - `elements`: names along its axis, if it is a short array; set by `quantities`;
-    - `varies`: whether a change by a per cent is meaningful (not for switches, nor for values that a plan decides);
-    - `power`: whether the model uses it as an exponent of a design variable;
-    - `part`: part of the cluster to which it belongs, where neither its module nor its file determines that.
+
+    - `unit`: the SI unit; "" for ratios and counts.
+    - `meaning`: a short description.
+    - `key`: name of the number in data files. The default is the field's name without its unit, or none with `follows`.
+    - `stated`: the unit in data files, if it is not the SI unit.
+    - `of`: which type of data file has the number, if the class is read from several types.
+    - `default`: value if a file omits the number.
+    - `least`, `most`: smallest and largest allowed value.
+    - `follows`: key of another number. The reader computes this field in proportion to that number where no file states it.
+    - `elements`: names of the elements, if the field is a short array. `quantities` fills it in.
+    - `varies`: whether sensitivity studies may change it by a percent. It is False for switches and for values set by a plan.
+    - `power`: whether the model raises a design variable to this number.
+    - `part`: part of the machine in reports. Empty means the part of its class or data file.
     """
 
     unit: str = ""
@@ -46,6 +48,7 @@ class Quantity:
     stated: str = ""
     of: str = ""
     default: float | None = None
+    least: float = -math.inf
     most: float = math.inf
     follows: str = ""
     elements: tuple[str, ...] = ()
@@ -55,8 +58,8 @@ class Quantity:
 
 
 def field_of(declared: Quantity) -> Any:
-    """Return a field of an `equinox.Module` with the declared quantity."""
-    return eqx.field(metadata={_METADATA: declared})
+    """Return a field of an `equinox.Module` with the declared quantity. JSON of the module shows it with unit and meaning."""
+    return eqx.field(metadata={**shown(declared.unit, declared.meaning).metadata, _METADATA: declared})
 
 
 def quantity(unit: str, meaning: str = "", **settings: Any) -> Any:
@@ -64,24 +67,17 @@ def quantity(unit: str, meaning: str = "", **settings: Any) -> Any:
     return field_of(Quantity(unit, meaning, **settings))
 
 
-def ratio(meaning: str = "", **settings: Any) -> Any:
-    """Return a field for a ratio or a count."""
-    return quantity("", meaning, **settings)
+ratio = partial(quantity, "")
+"""Return a field for a ratio or a count."""
 
+switch = partial(quantity, "", varies=False)
+"""Return a field that is never varied by a per cent: a 0/1 switch, a number that a plan decides, or an integer count."""
 
-def switch(meaning: str = "", **settings: Any) -> Any:
-    """Return a field that is never varied by a per cent: a 0/1 switch, a number that a plan decides, or an integer count."""
-    return quantity("", meaning, varies=False, **settings)
+exponent = partial(quantity, "", power=True)
+"""Return a field for a number that the model uses as an exponent."""
 
-
-def exponent(meaning: str = "", **settings: Any) -> Any:
-    """Return a field for a number that the model uses as an exponent."""
-    return quantity("", meaning, power=True, **settings)
-
-
-def computed(unit: str, meaning: str = "") -> Any:
-    """Return a field that is computed from other fields: no data file states it."""
-    return quantity(unit, meaning, key="")
+computed = partial(quantity, key="")
+"""Return a field that is computed from other fields: no data file states it. **Arguments:** unit, meaning."""
 
 
 @cache

@@ -1,9 +1,70 @@
 """Software stack: kernel efficiencies, overlap and overheads, as floats that calibration can fit."""
 
-import equinox as eqx
+import math
+from typing import Any
 
-from hwopt.quantity import quantity, ratio, switch
+import equinox as eqx
+import numpy as np
+
+from hwopt.quantity import quantities, quantity, ratio, switch
 from hwopt.types import Scalar
+
+DOCUMENTED = "capabilities"
+"""Key of the table of capabilities in the entry of a stack."""
+
+_DEGREE = "0: not documented, 1: any degree, more: largest degree"
+_OFFLOAD = "0: not documented, 1: without a pipeline, 2: also in a pipeline"
+
+
+def _capability(name: str, meaning: str, most: float = math.inf) -> Any:
+    """Return a field for what a stack documents; 0 where its entry does not state it."""
+    return switch(meaning, key=f"{DOCUMENTED}.{name}", default=0.0, most=most)
+
+
+class Capabilities(eqx.Module):
+    """Training plans that a stack documents. Each field limits one relation of the lattice of plans (`CAPABILITIES`).
+
+    A capability that the documentation does not mention is 0: no plan may use it. The model of time and memory does not read
+    these numbers.
+    """
+
+    tensor_parallelism: Scalar = _capability("tensor_parallelism", f"tensor parallelism; {_DEGREE}")
+    pipeline_parallelism: Scalar = _capability("pipeline_parallelism", f"pipeline parallelism; {_DEGREE}")
+    context_parallelism: Scalar = _capability("context_parallelism", f"context parallelism; {_DEGREE}")
+    expert_parallelism: Scalar = _capability("expert_parallelism", f"expert parallelism; {_DEGREE}")
+    interleaving: Scalar = _capability("interleaving", f"several chunks a stage, interleaved; {_DEGREE}")
+    zero_stage: Scalar = _capability("zero_stage", "largest ZeRO stage without a pipeline", 3.0)
+    zero_in_pipeline: Scalar = _capability("zero_in_pipeline", "largest ZeRO stage in a pipeline", 3.0)
+    recomputation: Scalar = _capability("recomputation", "0: not documented, 1: full, 2: full and selective", 2.0)
+    activation_offload: Scalar = _capability("activation_offload", f"all activations in host memory; {_OFFLOAD}", 2.0)
+    offload_with_recomputation: Scalar = _capability(
+        "offload_with_recomputation", "1: activations may be recomputed and offloaded in one run", 1.0
+    )
+    optimizer_offload: Scalar = _capability("optimizer_offload", f"optimizer state in host memory; {_OFFLOAD}", 2.0)
+    weight_streaming: Scalar = _capability("weight_streaming", f"weights streamed from host memory; {_OFFLOAD}", 2.0)
+    partial_offload: Scalar = _capability(
+        "partial_offload",
+        "parts of which a share may be offloaded; 0: none, 1: activations, 2: optimizer too, 3: any",
+        3.0,
+    )
+
+    @property
+    def lifted(self) -> "Capabilities":
+        """Return capabilities without limits: those of any software. ZeRO-2 and 3 stay out of pipelines unless documented:
+        they reduce gradients after each micro-batch.
+        """
+        most = {name: each.most if each.most < math.inf else 1.0 for name, each in _CAPABILITIES.items()}
+        most["zero_in_pipeline"] = max(1.0, float(self.zero_in_pipeline))
+        leaves: dict[str, Any] = {name: np.float64(value) for name, value in most.items()}
+        return Capabilities(**leaves)
+
+    @property
+    def unlimited(self) -> bool:
+        """Whether no plan is excluded: any software."""
+        return all(float(getattr(self, name)) == float(getattr(self.lifted, name)) for name in _CAPABILITIES)
+
+
+_CAPABILITIES = quantities(Capabilities)
 
 
 class Stack(eqx.Module):
@@ -13,11 +74,13 @@ class Stack(eqx.Module):
     with the communication that it accompanies: `max(work, (1 - rho) work + communication)`.
     """
 
+    capabilities: Capabilities
     attention_forward_efficiency: Scalar = ratio(
         "attention-core products forward, 16 bit, of the chip's bf16 peak", of="family"
     )
     attention_backward_efficiency: Scalar = ratio(
-        "the same backward (2.5 x forward FLOPs when scores are rebuilt)", of="family"
+        "attention-core products backward, of the same bf16 peak (2.5 x forward FLOPs when scores are rebuilt)",
+        of="family",
     )
     attention_scores_stored: Scalar = switch(
         "1: the s x s scores go through HBM and are kept (no flash attention); 0: never leave SRAM"
@@ -179,6 +242,6 @@ class Stack(eqx.Module):
         "1: the first stage has as many layers as any; 0: the first is the second to go short of one", default=0.0
     )
     level: Scalar = ratio(
-        "time of a step over what its parts say, of kernels and communication alike: what software nobody measured costs",
+        "global step-time factor: time of a step over that of its parts, kernels and communication alike; lower is faster",
         default=1.0,
     )

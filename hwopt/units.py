@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hwopt.errors import UserError, suggest
 
-_YEAR_S = 365.25 * 86400.0
+YEAR_S = 365.25 * 86400.0
 
 ZERO_CELSIUS_K = 273.15
 """0 degC in kelvin, by definition."""
@@ -27,8 +27,8 @@ _UNITS: dict[str, dict[str, float]] = {
         "h": 3600.0,
         "day": 86400.0,
         "week": 7 * 86400.0,
-        "month": _YEAR_S / 12.0,
-        "year": _YEAR_S,
+        "month": YEAR_S / 12.0,
+        "year": YEAR_S,
     },
     "W": {"kW": 1e3, "MW": 1e6, "GW": 1e9},
     "J": {"kWh": 3.6e6, "MWh": 3.6e9, "GWh": 3.6e12},
@@ -42,14 +42,14 @@ _UNITS: dict[str, dict[str, float]] = {
     "USD/(FLOP/s)": {"USD/(TFLOP/s)": 1e-12},
     "USD/W": {"USD/kW": 1e-3},
     "USD/J": {"USD/kWh": 1.0 / 3.6e6},
-    "USD/(W.s)": {"USD/(kW.month)": 1e-3 / (_YEAR_S / 12.0)},
+    "USD/(W.s)": {"USD/(kW.month)": 1e-3 / (YEAR_S / 12.0)},
     "USD/s": {"USD/h": 1.0 / 3600.0},
     "USD/m2": {"USD/cm2": 1e4, "USD/mm2": 1e6},
     "kg/J": {"g/kWh": 1e-3 / 3.6e6},
     "kg/m2": {"kg/cm2": 1e4, "g/cm2": 10.0},
     "kg/(B/s)": {"g/(GB/s)": 1e-12},
     "W/B": {"W/GB": 1e-9, "W/TB": 1e-12},
-    "kg/B": {"kg/GB": 1e-9, "g/GB": 1e-12},
+    "kg/B": {"kg/GB": 1e-9, "g/GB": 1e-12, "kg/TB": 1e-12},
     "m2": {"mm2": 1e-6},
     "1/m2": {"1/cm2": 1e4, "1/mm2": 1e6, "Mtr/mm2": 1e12},
     "m2/B": {"mm2/MB": 1e-12},
@@ -63,6 +63,7 @@ _UNITS: dict[str, dict[str, float]] = {
     "K/W": {},
     "degC": {},
     "kg/W": {},
+    "kg/USD": {},
     "kg": {},
     "K.m2/W": {"K.cm2/W": 1e-4},
     "token": {},
@@ -70,7 +71,7 @@ _UNITS: dict[str, dict[str, float]] = {
     "parameter": {},
     "chip": {"chips": 1.0},
     "1/(m2.s)": {},
-    "1/s": {"1/h": 1.0 / 3600.0, "1/year": 1.0 / _YEAR_S},
+    "1/s": {"1/h": 1.0 / 3600.0, "1/year": 1.0 / YEAR_S},
 }
 
 MULTIPLIERS = {unit: (factor, si) for si, units in _UNITS.items() for unit, factor in ({si: 1.0} | units).items()}
@@ -145,7 +146,7 @@ def read_number(text: str, unit: float = 1.0) -> float:
         raise UserError(f"'{text.strip()}' is not a number")
     value = float(digits[0]) * unit
     if math.isinf(value) or (value == 0.0 and digits[1].strip("0.")):
-        raise UserError(f"'{text.strip()}' is outside the range of numbers that a computer holds")
+        raise UserError(f"'{text.strip()}' is outside the range of 64-bit floating-point numbers")
     return value
 
 
@@ -176,7 +177,7 @@ def separated(what: str, text: str, mark: str) -> list[str]:
     found = [each.strip() for each in text.split(mark)]
     for each in found:
         if not each or found.count(each) > 1:
-            wrong = f"'{each}' stands twice" if each else f"an item before or after '{mark}' is empty"
+            wrong = f"'{each}' is given twice" if each else f"an item before or after '{mark}' is empty"
             raise UserError(f"{what} {text}: {wrong}")
     return found
 
@@ -196,7 +197,7 @@ def _factor(written: str, unit: str) -> float:
     known = {name for name, (_, si) in MULTIPLIERS.items() if si == wanted and name != "1"}
     known |= {name for name, spelling in _SPELLINGS.items() if spelling in known}
     known |= {"k", "M", "B", "T"} if wanted in _IN_THOUSANDS else set()
-    raise UserError(f"'{written}' is no unit of this: {suggest(written, known)}")
+    raise UserError(f"'{written}' is not a unit of this quantity: {suggest(written, known)}")
 
 
 def to_si(value: float, unit: str) -> float:
@@ -211,12 +212,6 @@ def to_si(value: float, unit: str) -> float:
     return value * factor
 
 
-def si_unit(unit: str) -> str:
-    """Return the SI unit to which `to_si` converts `unit`."""
-    to_si(1.0, unit)
-    return MULTIPLIERS[unit][1]
-
-
 def pretty(value: float, unit: str = "", digits: int = 4) -> str:
     """Return a value as formatted text with a customary unit: `3.35 TB/s`, `1.5 h`, `1.2 B$`, `12 %`.
 
@@ -227,7 +222,7 @@ def pretty(value: float, unit: str = "", digits: int = 4) -> str:
     if unit == "fraction":
         return f"{100 * value:.{digits}g} %"
     if unit == "s" and abs(value) >= 120.0:
-        for size, name in ((_YEAR_S, "years"), (86400.0, "days"), (3600.0, "h"), (60.0, "min")):
+        for size, name in ((YEAR_S, "years"), (86400.0, "days"), (3600.0, "h"), (60.0, "min")):
             if abs(value) >= 2 * size:
                 return f"{value / size:.{digits}g} {name}"
     if unit == "USD":

@@ -47,7 +47,7 @@ def check_question(objective: Any, call: str) -> None:
         raise UserError(f"{call}: {objective.__name__} is a class: pass one of its questions, {objective.__name__}()")
     state = getattr(objective, "problem", None)
     if not callable(state):
-        raise UserError(f"{call}: {_shown(objective)} is no design question: pass hwopt.objective('train_cost')")
+        raise UserError(f"{call}: {_shown(objective)} is not a design question: pass hwopt.objective('train_cost')")
     for each in dataclasses.fields(objective) if dataclasses.is_dataclass(objective) else ():
         if isinstance(each.default, float):
             number_of(f"{call}: {each.name}", getattr(objective, each.name))
@@ -68,7 +68,7 @@ def number_of(what: str, value: Any) -> float:
     try:
         return float(value)
     except OverflowError:
-        raise UserError(f"{what} = {_shown(value)} is beyond any number that a computer holds") from None
+        raise UserError(f"{what} = {_shown(value)} exceeds the range of a 64-bit floating-point number") from None
 
 
 def check_seconds(seconds: Any, call: str = "optimize") -> float:
@@ -78,7 +78,7 @@ def check_seconds(seconds: Any, call: str = "optimize") -> float:
     """
     limit = number_of(f"{call}: seconds", seconds)
     if not limit > 0.0:
-        raise UserError(f"{call}: seconds = {limit:g} must be above zero; leave it out for no limit")
+        raise UserError(f"{call}: seconds = {limit:g} must be above zero; remove it for no limit")
     return limit
 
 
@@ -104,7 +104,7 @@ def names_of(what: str, names: Any) -> tuple[str, ...]:
     listed = tuple(names)
     for name in listed:
         if not isinstance(name, str):
-            raise UserError(f"{what}: {_shown(name)} is no name")
+            raise UserError(f"{what}: {_shown(name)} is not a name")
     return listed
 
 
@@ -118,10 +118,10 @@ def boxes_of(bounds: Any) -> dict[str, tuple[float, float]]:
     boxes = {}
     for name, box in bounds.items():
         if not isinstance(box, Iterable) or isinstance(box, str) or len(ends := tuple(box)) != 2:
-            raise UserError(f"bounds of '{name}' = {_shown(box)}: pass a lower and an upper one, such as (8.0, 16.0)")
+            raise UserError(f"bounds of '{name}' = {_shown(box)}: pass a lower and an upper bound, such as (8.0, 16.0)")
         low, high = (number_of(f"bounds of '{name}'", end) for end in ends)
         if low > high:
-            raise UserError(f"bounds of '{name}' = {low:g}:{high:g} leave no room: reversed, write {high:g}:{low:g}")
+            raise UserError(f"bounds of '{name}' = {low:g}:{high:g} are reversed; write {high:g}:{low:g}")
         boxes[str(name)] = (low, high)
     return boxes
 
@@ -134,7 +134,7 @@ def path_of(what: str, path: Any, room: int = 0) -> Path:
     **Raises:** `UserError` for values that are not paths, empty paths, and names that the file system does not support.
     """
     if not isinstance(path, str | os.PathLike) or not str(path).strip():
-        raise UserError(f"{what} {_shown(path)}: name a file or a folder")
+        raise UserError(f"{what} {_shown(path)}: must name a file or a folder")
     try:
         absolute = Path(os.path.abspath(os.path.expanduser(path)))
         for name in (absolute, absolute.with_name(absolute.name + room * "-") if absolute.name else absolute):
@@ -169,7 +169,7 @@ def check_temperature(temperature: Any) -> None:
         return
     if not 0.0 <= number_of("temperature", temperature) < math.inf:
         raise UserError(
-            f"temperature = {_shown(temperature)}: pass a small positive number, or None for the exact model"
+            f"temperature = {_shown(temperature)}: must be a small positive number, or None for the exact model"
         )
 
 
@@ -184,7 +184,7 @@ def check_kinds(call: str, inputs: Mapping[str, Any], kinds: Mapping[str, tuple[
         if not isinstance(value, kinds[name]):
             classes = " or ".join(each.__name__ for each in kinds[name])
             makers = " or ".join(_MAKERS[each.__name__] for each in kinds[name] if each.__name__ in _MAKERS)
-            made = f", as {makers} makes it" if makers else ""
+            made = f", created by {makers}" if makers else ""
             raise UserError(f"{call}: {name} must be a {classes}{made}, not {_shown(value)}")
 
 

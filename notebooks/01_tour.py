@@ -134,7 +134,7 @@ plt.show()
 question = hwopt.objective("train_cost")
 few = {
     name: (value, value)
-    for name, value in (("tp", 8), ("cp", 1), ("pp", 18), ("virtual_stages", 7), ("zero", 1), ("chips_per_rack", 24))
+    for name, value in (("tp", 8), ("cp", 4), ("pp", 8), ("virtual_stages", 16), ("zero", 1), ("chips_per_rack", 24))
     if FAST
 }
 answer = hwopt.optimize(question, bounds=few)

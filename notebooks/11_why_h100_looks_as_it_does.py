@@ -44,7 +44,7 @@ DAY = 86400.0
 
 # %%
 PLAN = {
-    "tp": 8, "cp": 1, "pp": 8, "virtual_stages": 2, "micro_batch": 1, "zero": 1, "recompute": 2, "weights_tier": 1,
+    "tp": 8, "cp": 1, "pp": 4, "virtual_stages": 4, "micro_batch": 1, "zero": 1, "recompute": 2, "weights_tier": 1,
     "optimizer_tier": 1, "activations_tier": 1, "global_batch_sequences": 1536,
 }  # fmt: skip
 BOXES = {name: (value, value) for name, value in PLAN.items()} | {
@@ -55,7 +55,7 @@ RACKS = {"scale_up_domain": (64, 64), "chips_per_rack": (64, 64), "scale_up_lane
 ONE, FOUR = {"dies": (1, 1), "compute_area_m2": (3e-4, 8e-4)}, {"dies": (1, 4), "compute_area_m2": (4e-4, 3.2e-3)}
 ASKED = {
     "workload": "gpt3-175b", "tokens": 3e11, "sequence_length": 2048.0, "global_batch": 1536.0, "prices": "at-cost",
-    "time_budget_s": 30 * DAY, "capex_budget_usd": 9e8, "power_budget_w": 3e7,
+    "time_budget_s": 30 * DAY, "capex_budget_usd": 9e8, "power_budget_w": 3e7, "recovery": "from-storage",
 }  # fmt: skip
 NODE_2022 = ASKED | {"design": "h100-sxm", "technology": "5nm", "memory": "hbm3"}
 NODE_2027 = ASKED | {"design": "gb200", "memory": "hbm4", "cooling": "direct-liquid"}

@@ -6,15 +6,15 @@ from objectives.training import TrainingQuestion
 
 @dataclass(frozen=True)
 class Carbon(TrainingQuestion):
-    """The training run that emits least, operation and manufacture together.
+    """The training run with the lowest emissions, operational and embodied together.
 
-    minimise    kgCO2e of electricity, and of making what the run uses up of chips, servers and building
-    over        as `train_cost`
+    minimize    kg CO2e of the electricity, plus the run's share of the embodied carbon of chips, servers and building
+    over        variables of `train_cost`
     subject to  run time     <= time_budget_s
                 capital cost <= capex_budget_usd
-                and whatever else of `TrainingQuestion` is limited; plan, rack and chip as in `train_cost`
+                any other budget of `TrainingQuestion`; plan, rack and chip feasible as in `train_cost`
 
-    Defaults: Llama-3.1-405B on its 15.6 T tokens in 100 days with 1.5 B$, on the average US grid.
+    Defaults: Llama-3.1-405B on 15.6 T tokens within 100 days and $1.5B of capital, on the average US grid.
     """
 
     time_budget_s: float = 100 * 86400.0

@@ -56,14 +56,24 @@ def figures_of(chip: str) -> dict[str, float]:
 
 
 def limits(question: Question) -> dict[str, float]:
-    """Return the budgets, by field, that keep a question's chip outside its export control rule.
+    """Return the upper limits that keep the chip outside the export control rule named in a design problem.
 
-    **Raises:** `UserError` for an unknown rule or case, a stock chip to which the rule applies, and several possible
-    cases of which none is named.
+    A rule can be avoided in several ways, its cases. Each case is a set of limits on chip metrics. The result is empty where
+    no rule is named.
+
+    **Arguments:** `question`: the design problem.
+
+    **Returns:** budget field of the problem, such as `tpp_budget` -> its limit in SI units.
+
+    **Raises:** `UserError` in any of these cases:
+
+    - the rule or the case is unknown, or a case is named without a rule;
+    - a catalog chip falls under the rule, or does not meet the named case;
+    - several cases are possible, none is named, and the search may change the chip or its links.
     """
     if not question.export_rule:
         if question.export_case:
-            raise UserError(f"{CASE} = {question.export_case}: name its rule too, --export-rule october-2023")
+            raise UserError(f"{CASE} = {question.export_case} needs a rule: add --export-rule october-2023")
         return {}
     rule = catalog.export_rule(question.export_rule)
     if question.export_case and question.export_case not in rule.cases:
@@ -79,8 +89,8 @@ def limits(question: Question) -> dict[str, float]:
         raise UserError(f"export_rule = {rule.name}: {_caught(question, rule)}")
     if len(ways) > 1 and _chosen(question):
         raise UserError(
-            f"export_rule = {rule.name} leaves {len(ways)} ways: name one, --export-case {next(iter(ways))}, or choose among them, "
-            f"--choices '{CASE}={'|'.join(ways)}'"
+            f"export_rule = {rule.name} allows {len(ways)} sets of limits: choose one with --export-case {next(iter(ways))}, "
+            f"or let the search choose: --choices '{CASE}={'|'.join(ways)}'"
         )
     way = next(iter(ways.values()))
     return {FIELDS[name]: each.limit for name, each in way.items()}
@@ -117,10 +127,14 @@ def _open_cases(question: Question, rule: ExportRule) -> Mapping[str, Case]:
 def _caught(question: Question, rule: ExportRule) -> str:
     """Describe a stock chip's metrics and the paragraphs that apply to it."""
     figures = figures_of(question.chip)
-    words = f"'{question.chip}' has TPP {figures['tpp']:,.0f}, {figures['density'] / 1e6:.2f} of it a mm2"
+    words = f"'{question.chip}' has TPP {figures['tpp']:,.0f} ({figures['density'] / 1e6:.2f} per mm2)"
     words += (
-        f", {pretty(figures['io'], 'B/s')} to other chips" if "io" in figures else ", an unknown rate to other chips"
+        f", {pretty(figures['io'], 'B/s')} to other chips" if "io" in figures else ", unknown bandwidth to other chips"
     )
     caught = rule.caught_by(figures)
-    by = f"3A090.{', .'.join(caught)} of {rule.name} catches it" if caught else "it stays outside by another"
-    return f"{words}: {by}; its cases: {', '.join(rule.cases)}"
+    by = (
+        f"paragraph 3A090.{', .'.join(caught)} of {rule.name} applies"
+        if caught
+        else "the rule does not apply, but by another case"
+    )
+    return f"{words}: {by}; cases of the rule: {', '.join(rule.cases)}"

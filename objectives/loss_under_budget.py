@@ -6,16 +6,16 @@ from objectives.training import TrainingQuestion
 
 @dataclass(frozen=True)
 class LossUnderBudget(TrainingQuestion):
-    """The best loss for a budget: model shape, tokens, batch and hardware together.
+    """The lowest loss for a budget: model shape, tokens, batch and hardware are chosen together.
 
-    minimise    loss after the run, by a published scaling law with a critical batch
-    over        as `train_cost`, and width, depth, tokens, batch
+    minimize    loss after the run, by a published scaling law with a critical batch size
+    over        variables of `train_cost`, and width, depth, tokens and global batch
     subject to  cost of the run     <= cost_budget_usd
                 run time            <= time_budget_s
                 peak facility power <= power_budget_w
-                and whatever else of `TrainingQuestion` is limited; plan, rack and chip as in `train_cost`
+                any other budget of `TrainingQuestion`; plan, rack and chip feasible as in `train_cost`
 
-    Defaults: a dense transformer in the proportions of Llama-3.1-405B, 20 M$, 60 days, 20 MW at the meter.
+    Defaults: a dense transformer with the proportions of Llama-3.1-405B, $20M, 60 days, a peak facility power of 20 MW.
     """
 
     cost_budget_usd: float = 20e6

@@ -1,7 +1,8 @@
 """Common parts of all questions about a machine: chips, their surroundings, and the available budgets."""
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -14,11 +15,12 @@ from hwopt.design.design import Design
 from hwopt.design.metrics import metric
 from hwopt.design.problem import Budget, Problem
 from hwopt.design.provenance import Provenance
-from hwopt.design.variables import KNOWN, Variable
+from hwopt.design.variables import KNOWN, RECOVERIES, USED_CHIPS, Variable
 from hwopt.errors import UserError, suggest
 from hwopt.hardware.chip import Chip
 from hwopt.hardware.chip_project import ChipProject
 from hwopt.hardware.cluster import Cluster
+from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.units import pretty, separated
 from hwopt.validation import number_of
 from objectives import export_rules as export
@@ -28,6 +30,9 @@ SOCKET_LIMIT_W = 3000.0
 datasheet's power cap is not a limit, because a new design may choose another."""
 
 NO_LIMIT = math.inf
+
+BEST = "best"
+"""Setting that leaves a field to the search, like an empty one."""
 
 NOT_LIMITED = "not a budget of this question"
 """Help text of budgets that only other questions about a machine have."""
@@ -63,32 +68,79 @@ BUDGETS = {
 }
 """Budget fields of all machine questions -> the metric that each limits."""
 
-COUNTS = frozenset({"sites", "local_steps", "global_batch", "sequence_length", "drafted_tokens", "hbm_stacks_budget"})
+COUNTS = frozenset(
+    {"chips", "sites", "local_steps", "global_batch", "sequence_length", "drafted_tokens", "hbm_stacks_budget"}
+)
 """Fields that must be integers; numbers of tokens may be means or computed values."""
 
+BUDGET_MEANINGS = {
+    "capex_budget_usd": "maximum capital cost of equipment and building (USD)",
+    "power_budget_w": "maximum peak facility power: at the meter, on the hottest design day, every chip at full load (W)",
+    "site_power_budget_w": "maximum peak facility power of each site, where there are several (W)",
+    "rack_power_budget_w": "maximum power of a rack at full load (W)",
+    "chip_power_budget_w": "maximum power of a chip at full load (W)",
+    "junction_budget_k": "maximum junction temperature of a chip at full load; 85 degC is 358 (K)",
+    "die_area_budget_m2": "maximum die area of a chip; 800 mm2 is 8e-4 (m2)",
+    "hbm_stacks_budget": "maximum number of HBM stacks in the cluster (count)",
+    "package_area_budget_m2": "maximum interposer area of all chips in the cluster (m2)",
+    "wafers_budget": "maximum number of wafers from which the cluster's chips are made (count)",
+    "floor_area_budget_m2": "maximum floor area under the racks (m2)",
+    "heat_flux_budget_w_per_m2": "maximum heat flux through the dies at full load (W/m2)",
+    "tpp_budget": "maximum total processing performance (TPP) of a chip, a metric of US export control (dense TOPS x bits)",
+    "performance_density_budget_per_m2": "maximum performance density: TPP per area of a chip's logic dies (1/m2)",
+    "io_rate_budget_bytes_per_s": "maximum bandwidth between a chip and other chips, both directions added (B/s)",
+    "time_budget_s": "maximum run time, including time lost to failures (s)",
+    "cost_budget_usd": "maximum cost of owning the cluster for the duration of the run (USD)",
+    "energy_budget_j": "maximum energy of the run at the meter; 1 GWh is 3.6e12 (J)",
+    "carbon_budget_kg": "maximum carbon of the run, including the embodied carbon that it uses up (kg CO2e)",
+    "loss_budget": "maximum loss after the run (nat per token)",
+    "ttft_budget_s": "maximum time to first token, TTFT: at --ttft-percentile, or of a full batch (s)",
+    "tpot_budget_s": "maximum time per output token, TPOT, of a full batch; the mean of any hour is below it (s)",
+    "request_budget_s": "maximum time from a request to the end of its answer, in full batches without a wait for a slot (s)",
+    "ttft_p95_limit_s": "maximum 95th percentile of TTFT in the busiest hour (s)",
+    "ttft_p99_limit_s": "maximum 99th percentile of TTFT in the busiest hour (s)",
+    "tpot_p95_limit_s": "maximum 95th percentile of TPOT in the busiest hour (s)",
+    "tpot_p99_limit_s": "maximum 99th percentile of TPOT in the busiest hour (s)",
+    "token_cost_budget_usd": "maximum whole cost over output tokens, input included; $1 per million tokens is 1e-6 (USD)",
+    "token_energy_budget_j": "maximum energy of an output token (J)",
+}
+"""Help text of every budget, with its unit."""
+
 CHOICES = {
-    "workload": "a model of the catalogue, a .toml or a Hugging Face config.json",
-    "chip": "chip of the catalogue, with its servers, links and software",
-    "design": "a public design that a parametric chip starts from: areas, stacks, dies, clock",
-    "technology": "process that the design is ported to",
-    "memory": "stacks by generation, height and speed: of a design, or with --free hbm of a chip that is sold with others",
-    "free": "what is redesigned: none (the chip as sold), or hbm, links, domain, clock, storage, with + between, or all",
-    "stack": "software, an entry of hwopt catalog stacks, else what the chip usually runs",
-    "site": "climate, electricity and its carbon, an entry of hwopt catalog sites",
-    "prices": "list of prices: default, hyperscale, on-premise, rented, at-cost",
-    "precision": "format of the GEMMs: bf16, fp16, fp8, fp4, int8, tf32, fp32",
-    "fabric": "topology outside the scale-up domain, dimensioned for 16,384 chips, else the chip's own links",
-    "sites": "sites that share the chips equally",
-    "cooling": "cooling technology, else what the chip's servers are built for",
-    "reliability": "failure rates of the fleet",
-    "recovery": "how jobs resume after a failure: from-storage, hot-spares or in-memory",
-    "storage": "storage of data and checkpoints",
-    "operation": "production (slower by what long runs lose) or benchmark, else as the runs behind the constants",
-    "export_rule": "export rule that the chip must not fall under, an entry of hwopt catalog export_rules",
-    "export_case": "figures by which the chip stays outside of the rule, such as tpp-1600; else the best of all ways",
-    "chip_volume": "chips over which the design cost of a parametric chip is spread: a number, or bought (this "
-    "machine's alone), else as the price list says",
-    "constants": "calibrated to published runs, literature, speed-of-light, or a .toml of `hwopt calibrate`",
+    "workload": "model: a workload of the catalog, a .toml file or a Hugging Face config.json",
+    "chip": "chip of the catalog; it determines servers, links and default software",
+    "design": "chip design from which a parametric chip starts, as listed by hwopt catalog designs: the search then chooses "
+    "areas, stacks, dies and clock; default none, the stock chip",
+    "technology": "process technology to which --design is ported; default that of the design",
+    "memory": "HBM generation to which --design is ported, or with which --free hbm replaces a stock chip's stacks; "
+    "default that of the chip or design",
+    "free": "components to optimize, joined by +: hbm, links, domain, clock, storage, nics, racks, or all; none is the chip's "
+    "system as it is sold; beside hbm and links, the stock chip is a candidate as well (stock); coolant lets the search choose "
+    "its supply temperature",
+    "stack": "software stack of the catalog, as listed by hwopt catalog stacks; default the chip's usual training software",
+    "site": "site of the catalog: climate, electricity price and carbon intensity, as listed by hwopt catalog sites",
+    "prices": "price list: hyperscale, on-premise, rented, at-cost or default; default the list of that name",
+    "precision": "number format of the matrix multiplications: bf16, fp16, fp8, fp4, int8, tf32 or fp32",
+    "fabric": "network topology outside the scale-up domain, priced for 16,384 chips; default the chip's own links",
+    "sites": "number of sites, which share the chips equally",
+    "cooling": "cooling technology; default the one for which the chip's servers are built",
+    "coolant_degc": "supply temperature of the coolant, degC; default the usual one of the cooling; --free coolant lets the search "
+    "choose it",
+    "reliability": "failure rates, measured on a fleet; hwopt catalog reliability lists them",
+    "recovery": "how jobs resume after a failure: from-storage, hot-spares or in-memory; default best, chosen by the search; "
+    "from-storage for a service alone",
+    "storage": "storage of training data and checkpoints",
+    "operation": "production (with the slowdowns of long runs on shared clusters) or benchmark (undisturbed); default "
+    "that of the runs to which --constants were fitted",
+    "export_rule": "US export-control rule that must not apply to the chip; hwopt catalog export_rules lists them",
+    "export_case": "set of limits by which the chip stays outside --export-rule, such as tpp-1600; default the best of all "
+    "sets",
+    "chip_volume": "number of chips that share the design cost of a parametric chip, or bought: only this machine's; default "
+    "that of the price list",
+    "chips": "number of chips; default chosen by the search",
+    "plan": "parts of the parallel plan to fix, such as tp=8,cp=1,pp=16; the rest is chosen by the search; default all of it",
+    "constants": "model constants: calibrated (to published runs), literature, speed-of-light, or a .toml file of "
+    "`hwopt calibrate`",
 }
 
 _COLDEST_JUNCTION_K = 273.15  # freezing point of water; a smaller number is a temperature in degC
@@ -100,23 +152,55 @@ _DESIGNED_CHIP = ("compute_area_m2", "sram_bytes", "hbm_stacks", "dies", "enable
 BOUGHT = "bought"
 """Word for a volume: the chips of this machine alone pay for their design."""
 
-FREE = ("hbm", "links", "domain", "clock", "storage")
-"""Components that the search may choose: HBM stacks of the package, lanes of its links, chips of a domain, clocks above
-the stock clock, and the rate of storage."""
+FREE = {
+    "hbm": "memory stacks", "links": "lanes of links", "domain": "chips of a domain", "clock": "clocks above the stock clock",
+    "storage": "", "nics": "NICs per server", "racks": "chips per rack",
+}  # fmt: skip
+"""Components that the search may choose -> what is then not as the product is sold; empty where any choice is sold."""
+
+COOLANT = "coolant"
+"""Word in `free` that lets the search choose the coolant's supply temperature. It is not part of `all`: each whole degree has
+its own node relaxations."""
 
 REDESIGNED = ("hbm", "links")
 """Those of `FREE` that require a chip that is not sold."""
 
+STOCK = "stock"
+"""Word in `free` for the chip as it is sold, beside a redesign of it: its memory and links are not exchanged."""
+
+OPENED = frozenset({"nics", "racks"})
+"""Those of `FREE` that keep the stock chip: only how servers and racks are put together."""
+
 _SOLD_CLOCK = "half to all of the clock that it is sold with"
+
+_SOLD_NICS, _SOLD_RACKS = (
+    "that of the system as sold; --free nics opens it",
+    "those of the system as sold; --free racks opens it",
+)
+"""Reasons for the bounds of NICs and racks."""
+
+_USED_CHIPS = "chips of a whole rack that jobs use; the others are hot spares; --free racks opens it"
 
 _MOST_LANES = 2.0
 """Maximum number of lanes of a redesigned chip over those of the stock chip (assumption: its edge has no room for more)."""
 
 
+_OF_NICS = ("scale_out_bandwidth_bytes_per_s", "nics_per_server")
+
+
 def _with_own(template: Design, name: str) -> Variable:
-    """Return a variable whose bounds include its value in the template machine."""
+    """Return a variable whose bounds include its value in the template machine; NICs are at most as fast as the chip's link."""
     known, own = KNOWN[name], float(KNOWN[name].place.get(template))
-    return known if own <= 0.0 else known.bounded(min(known.lower, own), max(known.upper, own))
+    if own <= 0.0:
+        return known
+    known = known.bounded(min(known.lower, own), max(known.upper, own))
+    link = float(template.cluster.chip.nic_link_bytes_per_s)
+    if name not in _OF_NICS or template.project is not None or link == 0.0:
+        return known
+    most = own * link / float(template.cluster.network.bandwidth_bytes_per_s[1])
+    most = float(math.floor(most * (1.0 + FEASIBILITY_TOLERANCE))) if known.integer else most
+    words = f"{known.box_meaning}, at most the chip's link to its NICs"
+    return replace(known.bounded(upper=min(known.upper, max(most, known.lower))), box_meaning=words)
 
 
 def _with_stacks(chip: Chip, name: str, memory: str) -> Chip:
@@ -126,7 +210,7 @@ def _with_stacks(chip: Chip, name: str, memory: str) -> Chip:
     """
     stack, stacks = catalog.record("memories", memory), float(chip.hbm_stacks)
     if stacks == 0.0:
-        raise UserError(f"memory = {memory}: '{name}' has no stacks of memory to exchange")
+        raise UserError(f"memory = {memory}: '{name}' has no memory stacks to exchange")
     where = lambda c: (c.hbm_capacity_bytes, c.hbm_bandwidth_bytes_per_s, c.hbm_energy_j_per_byte)
     new = (stacks * stack.si("capacity"), stacks * stack.si("bandwidth"), stack.si("energy"))
     return eqx.tree_at(where, chip, tuple(map(np.float64, new)))
@@ -140,13 +224,12 @@ def _volume(text: str) -> float:
     try:
         return catalog.positive(text, "chip_volume", least=1.0)
     except UserError as error:
-        raise UserError(f"{error}; or {BOUGHT}, for those of this machine alone") from None
+        raise UserError(f"{error}; or {BOUGHT}, for this machine's chips only") from None
 
 
-def meanings(choices: Mapping[str, str], budgets: Mapping[str, str]) -> dict[str, str]:
+def meanings(choices: Mapping[str, str], budgets: Iterable[str]) -> dict[str, str]:
     """Return the description of each field for the help of a command."""
-    limits = {field: f"at most, {metric(name).meaning} ({metric(name).unit})" for field, name in budgets.items()}
-    return dict.fromkeys(BUDGETS, NOT_LIMITED) | dict(choices) | limits
+    return dict.fromkeys(BUDGETS, NOT_LIMITED) | dict(choices) | {field: BUDGET_MEANINGS[field] for field in budgets}
 
 
 @dataclass(frozen=True)
@@ -154,6 +237,7 @@ class MachineQuestion:
     """Fields of a question about a machine. An infinite budget means no limit."""
 
     trains: ClassVar[bool] = False  # whether the software is training software
+    openable: ClassVar[tuple[str, ...]] = (COOLANT,)  # what `free` may name in addition to components of hardware
 
     workload: str = "llama3.1-405b"
     chip: str = "h100-sxm"
@@ -166,8 +250,9 @@ class MachineQuestion:
     fabric: str = ""
     sites: float = 1.0
     cooling: str = ""
+    coolant_degc: float = 0.0
     reliability: str = "fleet-mean"
-    recovery: str = "from-storage"
+    recovery: str = ""
     storage: str = "shared-flash"
     operation: str = ""
     prices: str = "default"
@@ -191,6 +276,8 @@ class MachineQuestion:
     export_rule: str = ""
     export_case: str = ""  # the case by which the chip stays outside the rule
     chip_volume: str = ""  # chips over which a parametric chip's design cost is spread
+    chips: float = 0.0
+    plan: str = ""
 
     name: ClassVar[str] = ""
     minimised: ClassVar[str] = ""
@@ -201,14 +288,14 @@ class MachineQuestion:
         for name in COUNTS & vars(self).keys():
             count = number_of(f"{self.name}: {name}", getattr(self, name))
             if count != NO_LIMIT and not count.is_integer():
-                raise UserError(f"{self.name}: {name} = {count:g} must be an integer: it counts things")
+                raise UserError(f"{self.name}: {name} = {count:g} must be an integer")
         if self.junction_budget_k < _COLDEST_JUNCTION_K:
             raise UserError(
-                f"junction_budget_k = {self.junction_budget_k:g} K is colder than any climate: it is in kelvin, 85 degC is 358"
+                f"junction_budget_k = {self.junction_budget_k:g} K is below freezing: state kelvin; 85 degC is 358"
             )
         for field in BUDGETS:
             if field not in self.limited and getattr(self, field) != NO_LIMIT:
-                raise UserError(f"{field}: {self.name} does not limit it; its budgets: {', '.join(self.limited)}")
+                raise UserError(f"{field} is not a budget of {self.name}; its budgets: {', '.join(self.limited)}")
 
     def _budgets(self) -> tuple[Budget, ...]:
         """Return the specified budgets, including those of an export control rule."""
@@ -217,12 +304,17 @@ class MachineQuestion:
             asked[field] = min(limit, asked.get(field, limit))
         if not self.design:
             self._check_stated(asked)
-        metrics = {**BUDGETS, **self.limited}
-        return tuple(Budget(field, metric(metrics[field]), limit) for field, limit in asked.items())
+        return tuple(Budget(field, metric(self._limited_metric(field)), limit) for field, limit in asked.items())
+
+    def _limited_metric(self, field: str) -> str:
+        """Return the name of the metric that a budget limits."""
+        return {**BUDGETS, **self.limited}[field]
 
     def left_open(self) -> dict[str, list[str]]:
-        """Return the fields that the search has to choose, with their possible values."""
-        return export.left_open(self)
+        """Return the fields that the search has to choose, with their possible values: also the stock part of a redesigned one."""
+        stock = [STOCK, *(name for name in (*FREE, *self.openable) if name in self._freed - {*REDESIGNED})]
+        redesigned = bool(self._freed & {*REDESIGNED}) and not self.design
+        return export.left_open(self) | ({"free": [self.free, "+".join(stock)]} if redesigned else {})
 
     @property
     def frees_links(self) -> bool:
@@ -243,6 +335,11 @@ class MachineQuestion:
         return self.stack or catalog.default_stack(self.chip, self.workload if self.trains else "")
 
     @property
+    def _recovery(self) -> str:
+        """Return the name of the failure recovery; where the search chooses one, of the one that includes the others."""
+        return self.recovery if self.recovery not in ("", BEST) else RECOVERIES[-1 if self.trains else 0]
+
+    @property
     def _operation(self) -> str:
         """Return the name of the operation mode: production or benchmark."""
         return self.operation or catalog.usual_operation(self.constants)
@@ -255,11 +352,21 @@ class MachineQuestion:
         """
         parts = [] if self.free == "none" else separated("free", self.free, "+")
         for part in parts:
-            if part not in (*FREE, "all"):
-                raise UserError(
-                    f"free = {self.free!r}: {suggest(part, ('none', *FREE, 'all'))}; several with + between"
-                )
-        return frozenset(FREE if "all" in parts or self.design else parts)
+            if part not in (*FREE, *self.openable, "all", STOCK):
+                known = ("none", *FREE, *self.openable, "all", STOCK)
+                raise UserError(f"free = {self.free!r}: {suggest(part, known)}; join several with +")
+        every = FREE if "all" in parts or self.design else ()
+        return frozenset((*every, *(part for part in parts if part not in ("all", STOCK))))
+
+    @property
+    def _exchanged(self) -> str:
+        """Return the memory that replaces that of a stock chip; empty where its own stays."""
+        return "" if self.design or STOCK in self.free.split("+") else self.memory
+
+    @property
+    def _opens_racks(self) -> bool:
+        """Return whether racks are not those of the chip's system: they are free, or the domain that they contain is."""
+        return bool(self._freed & {"racks", "domain"})
 
     def problem(self) -> Problem:
         """Return the optimization problem over whole units of hardware, with its relaxation over continuous hardware."""
@@ -274,18 +381,27 @@ class MachineQuestion:
         socket.
         """
         catalog.check_precision(self.chip, self.precision)
-        surroundings = ("site", "sites", "reliability", "recovery", "storage", "prices", "constants")
-        stated: dict[str, Any] = {"stack": self._software, "operation": self._operation}
+        surroundings = ("site", "sites", "reliability", "storage", "prices", "constants")
+        stated: dict[str, Any] = {"stack": self._software, "operation": self._operation, "recovery": self._recovery}
         stated |= self._fields(*surroundings) | peripherals
         cluster = catalog.cluster(
-            self.chip, _COUNTED_CHIPS, fabric=self.fabric or None, cooling=self.cooling or None, **stated
+            self.chip,
+            _COUNTED_CHIPS,
+            fabric=self.fabric or None,
+            cooling=self.cooling or None,
+            coolant_degc=self.coolant_degc or None,
+            **stated,
         )
-        if self.memory and not self.design:
-            cluster = eqx.tree_at(lambda c: c.chip, cluster, _with_stacks(cluster.chip, self.chip, self.memory))
+        if self._exchanged:
+            cluster = eqx.tree_at(lambda c: c.chip, cluster, _with_stacks(cluster.chip, self.chip, self._exchanged))
         if not continuous and not self.design and self._freed & set(REDESIGNED):
             prices = catalog.record("prices", self.prices)
             charged = (np.float64(prices.si("redesign", 0.0)), np.float64(prices.si("least_order", 0.0)))
             cluster = eqx.tree_at(lambda c: (c.prices.redesign_usd, c.prices.least_order), cluster, charged)
+        if self._opens_racks:
+            cluster = eqx.tree_at(lambda c: c.rack.system_chips, cluster, cluster.rack.server_chips)
+        if continuous or self._opens_racks:
+            cluster = eqx.tree_at(lambda c: c.rack.sold_chips, cluster, np.zeros_like(cluster.rack.sold_chips))
         if self._paid_once:
             paid = self._drawn_project()
             nre = paid.process.nre_usd + paid.technology.stacked * paid.base_process.nre_usd
@@ -301,6 +417,9 @@ class MachineQuestion:
         """
         own = partial(_with_own, template)
         storage = (own("storage_bytes_per_s_per_chip"),) if "storage" in self._freed and not self.design else ()
+        if COOLANT in self._freed:
+            around = self.cooling or catalog.default_cooling(self.chip, self.site)
+            storage += (KNOWN["coolant_degc"].bounded(*catalog.coolant_range(around, self.chip)),)
         if continuous:
             chip = _DESIGNED_CHIP if self.design else _CONTINUOUS_CHIP
             return (*map(own, (*chip, *_CONTINUOUS_NETWORK, "chips_per_rack")), *storage)
@@ -320,7 +439,19 @@ class MachineQuestion:
             lanes = own("scale_up_lanes")
             sold = float(lanes.place.get(template))
             network += (lanes.bounded(1.0, max(1.0, round(_MOST_LANES * sold))),)
-        return (*chip, *network, own("nics_per_server"), own("chips_per_rack"), *storage)
+        nics, racks = own("nics_per_server"), own("chips_per_rack")
+        if "nics" not in self._freed:
+            sold = max(1.0, float(round(float(nics.place.get(template)))))
+            nics = replace(nics, lower=sold, upper=sold, box_meaning=_SOLD_NICS)
+        partly = float(template.cluster.groups[0].rack.sold_chips) > 0.0
+        offers = catalog.used_chips if partly else catalog.rack_sizes
+        if sizes := () if self._opens_racks else offers(catalog.system_of(self.chip)):
+            racks = replace(
+                racks, lower=float(min(sizes)), upper=float(max(sizes)), among=sizes, box_meaning=_SOLD_RACKS
+            )
+            if partly:
+                racks = replace(racks, place=USED_CHIPS, box_meaning=_USED_CHIPS)
+        return (*chip, *network, nics, racks, *storage)
 
     def _check_stated(self, budgets: Mapping[str, float]) -> None:
         """Refuse a budget on a quantity that the chip does not state: every design would satisfy it."""
@@ -329,21 +460,25 @@ class MachineQuestion:
             if field in _STATED and _STATED[field] not in chip.quantities:
                 raise UserError(
                     f"{field}: chip '{chip.slug}' does not state '{_STATED[field]}': add it to the chip's file (0 if it has "
-                    "none), or leave the budget out"
+                    "none), or remove the budget"
                 )
 
     def _project(self) -> ChipProject | None:
         """Return the parametric chip, if the question specifies one."""
         if not self.design:
             if self.technology:
-                raise UserError("technology says what a design is ported to: name the design too, such as h100-sxm")
-            if self.memory and "hbm" not in self._freed:
                 raise UserError(
-                    f"memory = {self.memory}: '{self.chip}' is sold with its own; --free hbm puts other stacks on it, --design "
-                    "draws a chip around them"
+                    "technology applies to a parametric chip only: add its design, such as --design h100-sxm"
+                )
+            if self._exchanged and "hbm" not in self._freed:
+                raise UserError(
+                    f"memory = {self.memory}: stock chip '{self.chip}' has fixed memory; add --free hbm to exchange its stacks, or "
+                    "--design for a parametric chip"
                 )
             if self.chip_volume:
-                raise UserError("chip_volume says who pays for a drawn chip: name the design too, such as h100-sxm")
+                raise UserError(
+                    "chip_volume applies to a parametric chip only: add its design, such as --design h100-sxm"
+                )
             return None
         project = self._drawn_project()
         if self._paid_once:
@@ -368,13 +503,16 @@ class MachineQuestion:
 
     def _within(self, budgets: tuple[Budget, ...], continuous: bool) -> str:
         """Describe chips and limits, for the end of the question's sentence."""
-        limits = (f"{each.name} {pretty(each.limit, each.metric.unit)}" for each in budgets)
+        level = lambda name: "".join(
+            f" at {at.replace('_', ' ')}" for at in re.findall(r"_(p\d\d|full_batch)_s$", name)
+        )
+        limits = (f"{each.name} {pretty(each.limit, each.metric.unit)}{level(each.metric.name)}" for each in budgets)
         ported = " and ".join(str(each) for each in (self.technology, self.memory) if each)
         drawn = f"a chip drawn from {self.design}" + (f" on {ported}" if ported else "")
-        anew = sorted(self._freed - {"storage"})
-        redesigned = f"{self.chip} with {', '.join(anew)} redesigned" if anew else f"{self._sold} as sold"
-        redesigned += f", stacks of {self.memory}" if self.memory else ""
-        chips = drawn if self.design else f"{self.chip}-class chips" if continuous else redesigned
+        anew = [words for name, words in FREE.items() if words and name in self._freed]
+        bought = f"{self._sold}, not a product: {' and '.join(anew)} are free" if anew else f"{self._sold} as sold"
+        bought += f", stacks of {self._exchanged}" if self._exchanged else ""
+        chips = drawn if self.design else f"{self.chip}-class chips, all hardware free" if continuous else bought
         outside = f"; outside export rule {self.export_rule}" if self.export_rule else ""
         operated = catalog.operation_words(self.constants, self.operation)
         return f"{chips}; within {', '.join(limits) or 'no budget'}{outside}{'; ' * bool(operated)}{operated}"
@@ -392,10 +530,11 @@ class MachineQuestion:
             "cooling": catalog.record("cooling", self.cooling or catalog.default_cooling(self.chip, self.site)),
             "rack": catalog.record("racks", "orv3"),
             "reliability": catalog.record("reliability", self.reliability),
-            "recovery": catalog.record("recoveries", self.recovery),
+            "recovery": catalog.record("recoveries", self._recovery),
             "operation": catalog.record("operations", self._operation),
             "prices": catalog.record("prices", self.prices),
             "pool": catalog.record("pools", str(chip.text.get("pool", "none"))),
+            "system": catalog.system_of(self.chip),
             "storage": catalog.record("storages", self.storage),
         }
         if self.fabric:
@@ -405,7 +544,7 @@ class MachineQuestion:
             records["export_rule"] = catalog.record("export_rules", self.export_rule)
         if self.design:
             records |= catalog.project_records(self.design, self.technology or None, self.memory or None)
-        elif self.memory:
+        elif self._exchanged:
             records["memory"] = catalog.record("memories", self.memory)
         return records
 

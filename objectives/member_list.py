@@ -29,7 +29,7 @@ from hwopt import escape
 from hwopt.catalog.load import read_toml
 from hwopt.errors import UserError, suggest
 from hwopt.validation import boxes_of, number_of, path_of
-from objectives.machine import MachineQuestion
+from objectives.machine import OPENED, MachineQuestion
 from objectives.serve_cost import ServeCost
 from objectives.train_cost import TrainCost
 
@@ -91,17 +91,19 @@ def read_list(path: str | Path) -> tuple[dict[str, Any], tuple[StatedMember, ...
     shared = {key: value for key, value in table.items() if key != "members"}
     for key in shared:
         if key in _fields_of(*(each.kind for each in QUESTIONS.values())) and key not in (*SHARED, *TOGETHER):
-            raise UserError(f"{where}: '{key}' is of one member: write it in its table, [members.NAME]")
+            raise UserError(f"{where}: '{key}' belongs to a single member: move it into a table [members.NAME]")
         if key not in (*SHARED, *TOGETHER):
             raise UserError(f"{where}: unknown key '{key}': {suggest(key, (*SHARED, *TOGETHER, 'members'))}")
     shared = {key: _value(f"{where}: {key}", TrainCost, key, value) for key, value in shared.items()}
-    if shared.get("free", "none") not in ("none", "clock"):
-        raise UserError(f"{where}: free = {shared['free']!r}: members share a chip as it is sold; write none or clock")
+    if set(shared.get("free", "none").split("+")) - {"none", "clock", *OPENED}:
+        raise UserError(
+            f"{where}: free = {shared['free']!r}: members share a stock chip; only none, clock, nics and racks are allowed"
+        )
     members = table.get("members")
     if not isinstance(members, Mapping) or not members:
-        raise UserError(f"{where}: it lists no members: write a table [members.NAME] for each workload")
+        raise UserError(f"{where}: lists no members: add a table [members.NAME] for each workload")
     if len(members) > MOST_MEMBERS:
-        raise UserError(f"{where}: {len(members)} members; at most {MOST_MEMBERS}")
+        raise UserError(f"{where}: {len(members)} members, but at most {MOST_MEMBERS} are supported")
     return shared, tuple(_member(f"{where}: members.{name}", escape.line(name), each) for name, each in members.items())
 
 
@@ -116,13 +118,13 @@ def _member(where: str, name: str, table: Any) -> StatedMember:
     known = {*_fields_of(kind), "question", "bounds", key} - {*SHARED, *NOT_SHARED_YET}
     for each in table:
         if each in SHARED:
-            raise UserError(f"{where}: '{each}' is the same for all members: write it above the first of them")
+            raise UserError(f"{where}: '{each}' is shared by all members: move it above the first [members.NAME]")
         if each in NOT_SHARED_YET:
-            raise UserError(f"{where}: '{each}' is not shared by several workloads yet; ask about the member alone")
+            raise UserError(f"{where}: '{each}' is not supported in a portfolio; optimize this member on its own")
         if each not in known:
             raise UserError(f"{where}: {question} has no '{each}': {suggest(each, known)}")
     if key not in table and usual is None:
-        raise UserError(f"{where}: says no '{key}': how many {key.replace('_', ' ')} are paid for")
+        raise UserError(f"{where}: states no '{key}', the number of {key.replace('_', ' ')} that is paid for")
     weight = _positive(f"{where}: {key}", table.get(key, usual))
     fields = {
         each: _value(f"{where}: {each}", kind, each, value)
@@ -153,7 +155,7 @@ def _value(what: str, kind: type, field: str, value: Any) -> Any:
 def _positive(what: str, value: Any) -> float:
     number = number_of(what, value)
     if not (math.isfinite(number) and number > 0.0):
-        raise UserError(f"{what} = {value!r} must be a positive, finite number, in SI units")
+        raise UserError(f"{what} = {value!r} must be a positive, finite number in SI units")
     return number
 
 

@@ -28,27 +28,27 @@ _OVERRIDING = (
     "constants",
 )
 
-_MEANINGS = {name: f"{CHOICES[name]}; default as the list says" for name in _OVERRIDING} | {
-    "members": "a TOML file of the list: what all share, then a table [members.NAME] for each; default an example of three",
-    "capex_budget_usd": "at most, capital cost of all members' machines together (USD); default as the list says, else no limit",
-    "power_budget_w": "at most, power of all of them at the meter with every chip at full load (W); default as the list says, "
-    "else no limit",
-    "only": "one member alone, by its name, as a question of its own: for any command; default all",
+_MEANINGS = {name: f"{CHOICES[name].split('; default ')[0]}; default as in the file" for name in _OVERRIDING} | {
+    "members": "TOML file of the workloads: shared fields, then a table [members.NAME] for each; default an example of three",
+    "capex_budget_usd": "maximum capital cost of all members' machines together (USD); default as in the file, else no limit",
+    "power_budget_w": "maximum peak facility power of all members' machines together (W); default as in the file, else no limit",
+    "only": "name of a single member, to be answered as a question of its own; default all",
 }
 
 
 @dataclass(frozen=True)
 class PortfolioQuestion:
-    """A machine for a list of workloads: the least cost of all of them in the same parts.
+    """The cheapest machines for a list of workloads, all built from the same parts, within joint budgets.
 
-    minimise    sum over members of weight x cost: runs x cost of a run, served tokens x cost of a token
-    over        parts that all share (chip by choice, clock, NICs of a server, chips in a rack); chips and plan of each member
-    subject to  each member's own deadlines and budgets, as of its question (`train_cost`, `serve_cost`)
+    minimize    sum over members of weight x cost: runs x cost of a run, or served tokens x cost of a token
+    over        shared parts (chip if given as choices, clock, NICs per server, chips per rack); number of chips and plan of each
+                member
+    subject to  deadlines and budgets of each member's question (`train_cost` or `serve_cost`)
                 capital cost of all members' machines         <= capex_budget_usd
-                peak facility power of all of them together   <= power_budget_w
+                peak facility power of all members' machines  <= power_budget_w
 
-    A cluster is bought for each member, of the same parts: see `hwopt.design.portfolio`. The list is a TOML file
-    (`objectives.member_list`).
+    Every member gets a cluster of its own, built from the same parts. The list is a TOML file, described in
+    `objectives.member_list`.
     """
 
     members: str = ""
@@ -92,7 +92,7 @@ class PortfolioQuestion:
             return self._member(shared, members).problem
         names = ", ".join(each.name for each in members)
         raise UserError(
-            "portfolio: a list of questions is answered by hwopt optimize; for this, name one of its members: "
+            "portfolio: only hwopt optimize answers all members together; for this command, select one of them with "
             f"--only NAME ({names})"
         )
 
@@ -130,7 +130,7 @@ def _stated(each: StatedMember, shared: Mapping[str, Any]) -> Member:
         problem = each.asked(shared).problem()
         for name in each.bounds:
             if name in parts_of(problem):
-                raise UserError(f"'{name}' is a part that all members share: bound it for all, --bounds {name}=...")
+                raise UserError(f"'{name}' is shared by all members: bound it with --bounds {name}=... instead")
         problem = problem.narrowed(each.bounds)
     except UserError as error:
         raise UserError(f"{each.where}: {error}") from None

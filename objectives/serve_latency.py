@@ -6,16 +6,16 @@ from objectives.serving import ServingQuestion
 
 @dataclass(frozen=True)
 class ServeLatency(ServingQuestion):
-    """The fastest answers that a budget buys: the least time between two tokens of one user.
+    """The fastest answers for a budget: the shortest time per output token.
 
-    minimise    time between output tokens
-    over        as `serve_cost`
+    minimize    time per output token of a full batch
+    over        variables of `serve_cost`
     subject to  cost of an output token <= token_cost_budget_usd
                 peak facility power     <= power_budget_w
-                and whatever else of `ServingQuestion` is limited; plan, rack and chip as in `serve_cost`
+                any other budget of `ServingQuestion`; plan, rack and chip feasible as in `serve_cost`
 
-    Defaults: Llama-3.1-70B in 8 bit, 2,048 tokens in and 512 out, 10 requests a second, the first token within 1 s,
-    10 USD a million tokens, 1 MW at the meter.
+    Defaults: Llama-3.1-70B in fp8, 2,048 input and 512 output tokens, 10 requests/s, TTFT within 1 s, $10 per million output
+    tokens, a peak facility power of 1 MW.
     """
 
     requests_per_s: float = 10.0
@@ -24,5 +24,5 @@ class ServeLatency(ServingQuestion):
     power_budget_w: float = 1e6
 
     name: ClassVar[str] = "serve_latency"
-    minimised: ClassVar[str] = "time_per_output_token_s"
+    minimised: ClassVar[str] = "time_per_output_token_full_batch_s"
     aim: ClassVar[str] = "Fastest answers"

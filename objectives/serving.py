@@ -12,19 +12,21 @@ from hwopt.design.metrics import metric
 from hwopt.design.problem import Problem
 from hwopt.design.provenance import DECODE
 from hwopt.design.serving_layouts import LAYOUTS, with_layouts
+from hwopt.design.stated_plan import with_plan
 from hwopt.design.variables import KNOWN, Variable, of_kind, variable
 from hwopt.errors import UserError, suggest
 from hwopt.hardware.cluster import ClusterPair
+from hwopt.model.serving.tails import FIRST
 from hwopt.plan import Disaggregated, Plan, ServingLayout
 from hwopt.units import separated
 from hwopt.workload.service import Service
 from hwopt.workload.transformer import cache_copies, tensor_degrees
-from objectives.machine import BUDGETS, CHOICES, NO_LIMIT, MachineQuestion, meanings
+from objectives.machine import BUDGETS, CHOICES, NO_LIMIT, OPENED, MachineQuestion, meanings
 
 _BUDGETS = {
-    "ttft_budget_s": "time_to_first_token_s",
-    "tpot_budget_s": "time_per_output_token_s",
-    "request_budget_s": "request_time_s",
+    "ttft_budget_s": "time_to_first_token_full_batch_s",
+    "tpot_budget_s": "time_per_output_token_full_batch_s",
+    "request_budget_s": "request_time_full_batch_s",
     "ttft_p95_limit_s": "time_to_first_token_p95_s",
     "ttft_p99_limit_s": "time_to_first_token_p99_s",
     "tpot_p95_limit_s": "time_per_output_token_p95_s",
@@ -36,28 +38,33 @@ _BUDGETS = {
 """Field of a question -> the metric it limits."""
 
 _CHOICES = CHOICES | {
-    "stack": "software, else what usually serves on the chip",
-    "input_tokens": "of the mean prompt",
-    "output_tokens": "of the mean answer",
-    "precision": "of the layers' GEMMs",
-    "weights": "format of stored weights, else that of the GEMMs",
-    "kv": "format of keys and values, else 8 bit beside narrow GEMMs",
-    "cached_fraction": "share of prompt tokens whose keys and values are in the prefix cache",
-    "decode_chip": "that generates answers, as sold, where it is another than chip, which then takes prompts",
-    "split": "colocated: prompts beside answers; disaggregated: prompts on chips of their own",
-    "load": "share of the time of chips for prompts alone that arrivals fill",
-    "layouts": "what plans have besides: redundant_experts, two_batches, cache_split, joined by +, or none",
-    "drafted_tokens": "tokens drafted a step by a draft model, 0: none",
+    "stack": "software stack of the catalog, as listed by hwopt catalog stacks; default the chip's usual serving software",
+    "input_tokens": "mean number of tokens in a prompt",
+    "output_tokens": "mean number of tokens in an answer",
+    "weights": "number format of stored weights; default that of --precision",
+    "kv": "number format of the KV cache; default 8 bits if --precision is below 16 bits, else that of --precision",
+    "cached_fraction": "fraction of prompt tokens that is found in the prefix cache",
+    "decode_chip": "stock chip of the decode group, if it differs from --chip, which then does prefill; default the same chip",
+    "split": "colocated (prefill and decode on the same chips) or disaggregated (a group of chips for each)",
+    "load": "utilization of the prefill chips in disaggregated serving",
+    "layouts": "further layouts that the search may use, joined by +: redundant_experts, two_batches, cache_split; or none",
+    "drafted_tokens": "tokens per step that a draft model proposes (speculative decoding); 0 disables it",
+    "ttft_percentile": "percentile of TTFT in the busiest hour that --ttft-budget-s limits: 50, 95 or 99; or mean, that of a "
+    "full batch without waiting; default 95 where requests_per_s is positive, else mean, and over continuous hardware mean",
     "acceptance": "probability that a drafted token is accepted",
-    "requests_per_s": "arriving requests, over which the machine's cost is spread; 0: as many as it can answer",
-    "arrival_scv": "variance of the times between requests over their squared mean, 1: Poisson, above: bursts",
-    "input_scv": "the same of prompts' tokens",
-    "output_scv": "the same of answers' tokens",
-    "routing": "of requests to replicas: random or least-loaded",
-    "peak_over_mean": "requests of the busiest hour over the day's mean; percentiles are of that hour",
-    "day_curve": "a file of the requests of each hour, whose busiest says peak_over_mean: 24 rows of hour,requests (.csv, .toml)",
-    "capacity_in_use": "largest share of the machine's capacity that mean arrivals may take, 1: no headroom",
+    "requests_per_s": "arrival rate of requests, which share the machine's cost; 0 is the machine's capacity",
+    "arrival_scv": "squared coefficient of variation of inter-arrival times: 1 is a Poisson process, more is bursty",
+    "input_scv": "squared coefficient of variation of prompt lengths",
+    "output_scv": "squared coefficient of variation of answer lengths",
+    "routing": "assignment of requests to replicas: random or least-loaded",
+    "peak_over_mean": "requests in the busiest hour, relative to the mean hour; latency percentiles refer to the busiest hour",
+    "day_curve": "file of requests by hour (24 rows of hour,requests, .csv or .toml), from which peak_over_mean is computed; "
+    "default none",
+    "capacity_in_use": "maximum share of the machine's capacity that mean arrivals may use; less than 1 leaves headroom",
 }
+
+MEAN, PERCENTS, USUAL_PERCENT = "mean", ("50", "95", "99"), "95"
+"""Values of `ttft_percentile`, and its default where requests arrive at a stated rate."""
 
 _COLOCATED = ("tp", "pp", "batch", "fullest_stage", "last_stage", "replicas")
 _DISAGGREGATED = (
@@ -93,6 +100,7 @@ class ServingQuestion(MachineQuestion):
     peak_over_mean: float = 1.0
     capacity_in_use: float = 1.0
     day_curve: str = ""
+    ttft_percentile: str = ""
     ttft_budget_s: float = NO_LIMIT
     tpot_budget_s: float = NO_LIMIT
     request_budget_s: float = NO_LIMIT
@@ -113,6 +121,10 @@ class ServingQuestion(MachineQuestion):
         for name in self._layouts:
             if name not in LAYOUTS:
                 raise UserError(f"layouts = {self.layouts!r}: {suggest(name, ('none', *LAYOUTS))}")
+        if self.ttft_percentile not in ("", MEAN, *PERCENTS):
+            raise UserError(
+                f"ttft_percentile = {self.ttft_percentile!r}: {suggest(self.ttft_percentile, (*PERCENTS, MEAN))}"
+            )
         if self.requests_per_s < 0.0:
             raise UserError(f"requests_per_s = {self.requests_per_s:g} must not be negative")
 
@@ -127,17 +139,21 @@ class ServingQuestion(MachineQuestion):
             return {"": self}
         where, slug = f"decode_chip = {self.decode_chip}:", lambda chip: catalog.record("chips", chip).slug
         if not _SPLITS[self.split]:
-            raise UserError(f"{where} its chips generate answers beside others for prompts: split = disaggregated")
+            raise UserError(f"{where} a second type of chip needs split = disaggregated")
         if slug(self.decode_chip) == slug(self.chip):
             return {"": self}
-        for name, none in (("design", ""), ("technology", ""), ("memory", ""), ("free", "none")):
-            if getattr(self, name) != none:
-                raise UserError(f"{where} two kinds of chips are asked as they are sold: leave out {name}")
+        for name in ("design", "technology", "memory", "free"):
+            if self._freed - OPENED if name == "free" else getattr(self, name):
+                raise UserError(f"{where} with two types of chips, both are stock chips: remove {name}")
         if self.sites != 1.0:
-            raise UserError(
-                f"{where} two groups of chips that hand over keys and values stand at one site: leave out sites"
-            )
+            raise UserError(f"{where} prefill and decode chips exchange KV caches within one site: remove sites")
         return {"": replace(self, chip=self.decode_chip, decode_chip=""), "prefill_": replace(self, decode_chip="")}
+
+    def _limited_metric(self, field: str) -> str:
+        if field != "ttft_budget_s":
+            return super()._limited_metric(field)
+        level = self.ttft_percentile or (USUAL_PERCENT if self.requests_per_s > 0.0 else MEAN)
+        return super()._limited_metric(field) if level == MEAN else FIRST.format(f"p{level}")
 
     def problem(self) -> Problem:
         """Return the optimization problem over whole units of hardware.
@@ -153,7 +169,7 @@ class ServingQuestion(MachineQuestion):
 
     @property
     def _sold(self) -> str:
-        return self.chip if len(self._kinds) == 1 else f"{self.chip} for prompts and {self.decode_chip} for answers"
+        return self.chip if len(self._kinds) == 1 else f"{self.chip} for prefill and {self.decode_chip} for decode"
 
     @property
     def _handed_over(self) -> str:
@@ -228,6 +244,10 @@ class ServingQuestion(MachineQuestion):
         return (*hardware, *(KNOWN[name] for name in names), *(variable(name, 1.0, most) for name in degrees), *more)
 
     def _stated(self, continuous: bool) -> Problem:
+        if (
+            continuous and not self.ttft_percentile
+        ):  # continuous hardware cannot be divided until a percentile is proved
+            return replace(self, ttft_percentile=MEAN)._stated(continuous)
         service, kinds = self._service(), self._kinds
         each_own = [each._budgets() for each in kinds.values()]  # refuses quantities that one chip does not state
         budgets = each_own[0] if len(kinds) == 1 else replace(self, export_rule="", export_case="")._budgets()
@@ -240,7 +260,7 @@ class ServingQuestion(MachineQuestion):
         template = Design(service, cluster, plan, self._project())
         answers = f"{self.input_tokens:,.0f} tokens in, {self.output_tokens:,.0f} out"
         rate = f", {self.requests_per_s:g} requests a second" if self.requests_per_s else ""
-        return Problem(
+        problem = Problem(
             name=self.name,
             question=f"{self.aim}: {catalog.named(self.workload)} in {self.precision}, {answers}{rate}, "
             f"{self._within(budgets, continuous)}" + self._handed_over,
@@ -250,3 +270,6 @@ class ServingQuestion(MachineQuestion):
             template=template,
             provenance=self._provenance(),
         )
+        if self.chips and plan.disaggregated:
+            raise UserError(f"chips = {self.chips:g}: two groups of chips share no total here; bound replicas instead")
+        return with_plan(problem, self.chips, catalog.parse_serving_plan(self.plan) if self.plan else {})

@@ -6,15 +6,15 @@ from objectives.training import TrainingQuestion
 
 @dataclass(frozen=True)
 class TokensPerDollar(TrainingQuestion):
-    """The most tokens for a dollar: the cheapest token at a pace that still finishes.
+    """The most training tokens per dollar, within a deadline.
 
-    minimise    cost of a token (its reciprocal is tokens a dollar)
-    over        as `train_cost`
+    minimize    cost per token, the reciprocal of tokens per dollar
+    over        variables of `train_cost`
     subject to  run time            <= time_budget_s
                 peak facility power <= power_budget_w
-                and whatever else of `TrainingQuestion` is limited; plan, rack and chip as in `train_cost`
+                any other budget of `TrainingQuestion`; plan, rack and chip feasible as in `train_cost`
 
-    Defaults: Llama-3.1-405B on its 15.6 T tokens within 120 days and 25 MW at the meter.
+    Defaults: Llama-3.1-405B on 15.6 T tokens within 120 days and a peak facility power of 25 MW.
     """
 
     time_budget_s: float = 120 * 86400.0

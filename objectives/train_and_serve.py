@@ -15,54 +15,61 @@ from hwopt.workload.train_serve import TrainServe
 from objectives.machine import CHOICES, NO_LIMIT, MachineQuestion, meanings
 from objectives.serve_cost import ServeCost
 from objectives.train_cost import TrainCost
+from objectives.training import ANY_SOFTWARE
 
 _SHARED = ("capex_budget_usd", "power_budget_w", "rack_power_budget_w", "chip_power_budget_w", "junction_budget_k",
            "die_area_budget_m2", "tpp_budget", "performance_density_budget_per_m2", "io_rate_budget_bytes_per_s")  # fmt: skip
 
 _BUDGETS = {
     "time_budget_s": "run_time_s",
-    "ttft_budget_s": "time_to_first_token_s",
-    "tpot_budget_s": "time_per_output_token_s",
+    "ttft_budget_s": "time_to_first_token_full_batch_s",
+    "tpot_budget_s": "time_per_output_token_full_batch_s",
 } | {name: MachineQuestion.limited[name] for name in _SHARED}
 
-_CHOICES = CHOICES | {
-    "stack": "software that trains",
-    "serving_stack": "software that serves, else what usually does on the chip",
-    "precision": "of training's GEMMs",
-    "serving_precision": "of serving's GEMMs",
-    "tokens": "of the training run",
-    "global_batch": "sequences a training step; 0: the workload's own",
-    "sequence_length": "tokens a sequence of training; 0: the workload's own",
-    "batch_ramp": "batches that training starts with, each until that many of its tokens: 1024@0.25T,2048",
-    "served_tokens": "generated over the life of the service",
-    "input_tokens": "of the mean prompt",
-    "output_tokens": "of the mean answer",
-    "requests_per_s": "that arrive, and pay for the machine that serves",
-}
+_CHOICES = (
+    CHOICES
+    | ANY_SOFTWARE
+    | {
+        "stack": "software stack for training; default the chip's usual one",
+        "serving_stack": "software stack for serving; default the chip's usual one",
+        "precision": "number format of training's matrix multiplications: bf16, fp16, fp8, fp4, int8, tf32 or fp32",
+        "serving_precision": "number format of serving's matrix multiplications",
+        "tokens": "training tokens of the whole run",
+        "global_batch": "sequences per training step; default that of the workload",
+        "sequence_length": "tokens per training sequence; default that of the workload",
+        "batch_ramp": "batch-size schedule of training, each size up to that many tokens: 1024@0.25T,2048; default the workload's",
+        "served_tokens": "tokens generated over the life of the service",
+        "input_tokens": "mean number of tokens in a prompt",
+        "output_tokens": "mean number of tokens in an answer",
+        "requests_per_s": "arrival rate of requests, which share the serving machine's cost",
+    }
+)
 
 
 @dataclass(frozen=True)
 class TrainAndServe(MachineQuestion):
-    """One chip that trains a model and then serves it: the least cost of both.
+    """The chip that trains a model and then serves it at the lowest total cost.
 
-    minimise    cost of the training run + tokens served x cost of a token
-    over        as `train_cost`, for the machine that trains; tensor, expert and pipeline parallel degrees, sequences and
-                replicas of the machine that serves, of the same chips, links and racks
+    minimize    cost of the training run + served tokens x cost of a token
+    over        continuous hardware and plan of the training machine; parallel degrees, sequences per replica and replicas of
+                the serving machine, which has the same chips, links and racks
     subject to  training time              <= time_budget_s
                 time to first token        <= ttft_budget_s
                 time between output tokens <= tpot_budget_s
                 peak power of both         <= power_budget_w
-                and whatever else of `MachineQuestion` is limited; both plans fit
+                any other budget of this question; both plans fit
 
-    It is no `portfolio` of two: continuous hardware and drawn chips are continuous parts, of which members of a portfolio share
-    the clock alone, and sweeps, frontiers, sensitivities and promises take one problem. The same of a chip as sold, in whole
-    parts, with recomputation and memory pools to choose, is a `portfolio` with `capex_budget_usd` and `power_budget_w` for both.
+    Hardware is continuous here, and a parametric chip is possible. For stock chips in whole units, with recomputation and memory
+    pools chosen by the search, use a `portfolio` with a joint `capex_budget_usd` and `power_budget_w`. The two differ because
+    members of a portfolio share no continuous variable but the clock, and because sweeps, frontiers, sensitivities and chance
+    constraints need a single problem.
 
-    Defaults: Llama-3.1-70B on 15 T tokens in 60 days, then a trillion tokens of answers (2,048 tokens in, 512 out), the first
-    token within 1 s and the others every 30 ms, 100 requests a second, 30 MW at the meter for both machines.
+    Defaults: Llama-3.1-70B on 15 T tokens within 60 days, then a trillion output tokens (2,048 input and 512 output tokens per
+    request), 100 requests/s, TTFT within 1 s, TPOT within 30 ms, a peak facility power of 30 MW for both machines.
     """
 
     workload: str = "llama3.1-70b"
+    any_software: bool = False
     serving_stack: str = ""
     serving_precision: str = "fp8"
     tokens: float = 15e12
@@ -93,14 +100,24 @@ class TrainAndServe(MachineQuestion):
         """
         if self.free != "none":
             raise UserError(
-                f"free = {self.free!r}: {self.name} is asked over continuous hardware, where all of it is free"
+                f"free = {self.free!r}: {self.name} optimizes continuous hardware, where every component is free: remove it"
             )
         return self._stated(continuous=True)
 
     def _stated(self, continuous: bool) -> Problem:
         same = self._fields("workload", "chip", "design", "technology", "memory", "free", "site", "fabric", "sites", "cooling",
                             "reliability", "recovery", "storage", "operation", "prices", "constants", "chip_volume")  # fmt: skip
-        trained = self._fields("stack", "precision", "tokens", "global_batch", "batch_ramp", "sequence_length")
+        trained = self._fields(
+            "stack",
+            "any_software",
+            "precision",
+            "tokens",
+            "global_batch",
+            "batch_ramp",
+            "sequence_length",
+            "chips",
+            "plan",
+        )
         served = self._fields("input_tokens", "output_tokens", "requests_per_s")
         training = TrainCost(**same, **trained)._stated(continuous)
         serving = ServeCost(**same, **served, stack=self.serving_stack, precision=self.serving_precision)._stated(
@@ -118,10 +135,13 @@ class TrainAndServe(MachineQuestion):
         return Problem(
             name=self.name,
             question=f"{self.aim}: {catalog.named(self.workload)}, {self.tokens:.3g} tokens in steps of {run.step_words}, "
-            f"then {answers} served, " + self._within(budgets, continuous),
+            f"then {answers} served, "
+            + self._within(budgets, continuous)
+            + "".join(training.question.partition("; fixed: ")[1:]),
             objective=metric(self.minimised),
             variables=(*map(of_training, training.variables), *map(of_serving, own)),
             budgets=budgets,
             template=Design(both, cluster, TrainServePlan(plan, serving_plan), project),
             provenance=Provenance(records, self.constants),
+            relations=training.relations,
         )

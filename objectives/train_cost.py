@@ -6,18 +6,20 @@ from objectives.training import TrainingQuestion
 
 @dataclass(frozen=True)
 class TrainCost(TrainingQuestion):
-    """The cheapest cluster that trains a model in time, within a power and a capital budget.
+    """The cheapest cluster that trains a model by a deadline, within a power and a capital budget.
 
-    minimise    cost of the cluster while the run lasts, failures included
-    over        chips, clock, NICs of a server, chips in a rack, and where they are free (`free`) HBM stacks, lanes and domain;
-                tensor and pipeline parallel degrees, virtual stages, micro-batch
+    minimize    cost of owning the cluster for the duration of the run, including time lost to failures
+    over        hardware: chips, clock, NICs per server, chips per rack; if listed in `free`, also HBM stacks, link lanes,
+                scale-up domain and storage
+                plan: parallel degrees, virtual stages, micro-batch, ZeRO stage, recomputation, offloading, global batch
     subject to  run time            <= time_budget_s
                 peak facility power <= power_budget_w
                 capital cost        <= capex_budget_usd
-                and whatever else of `TrainingQuestion` is limited; the plan fits (memory, heads, layers, batch), the
-                rack carries and cools its chips, the chip sustains its clock
+                any other budget of `TrainingQuestion`; the plan fits memory, heads, layers and batch; the rack powers,
+                carries and cools its chips; the chip sustains its clock
 
-    Defaults: Llama-3.1-405B on its 15.6 T tokens in 90 days, 30 MW at the meter, 0.9 B$, on H100 as sold.
+    Defaults: Llama-3.1-405B on 15.6 T tokens within 90 days, a peak facility power of 30 MW and $900M of capital, on stock
+    H100 chips.
     """
 
     time_budget_s: float = 90 * 86400.0

@@ -6,15 +6,15 @@ from objectives.training import TrainingQuestion
 
 @dataclass(frozen=True)
 class TrainEnergy(TrainingQuestion):
-    """The training run that draws least energy, in time and for a capital budget.
+    """The training run with the lowest energy, within a deadline and a capital budget.
 
-    minimise    energy at the meter over the run
-    over        as `train_cost`
+    minimize    energy of the run at the meter
+    over        variables of `train_cost`
     subject to  run time     <= time_budget_s
                 capital cost <= capex_budget_usd
-                and whatever else of `TrainingQuestion` is limited; plan, rack and chip as in `train_cost`
+                any other budget of `TrainingQuestion`; plan, rack and chip feasible as in `train_cost`
 
-    Defaults: Llama-3.1-405B on its 15.6 T tokens in 100 days with 1.5 B$.
+    Defaults: Llama-3.1-405B on 15.6 T tokens within 100 days and $1.5B of capital.
     """
 
     time_budget_s: float = 100 * 86400.0

@@ -6,15 +6,15 @@ from objectives.training import TrainingQuestion
 
 @dataclass(frozen=True)
 class TrainTime(TrainingQuestion):
-    """The soonest end of a training run for a capital and a power budget.
+    """The shortest training run within a capital and a power budget.
 
-    minimise    run time, failures included
-    over        as `train_cost`
+    minimize    run time, including time lost to failures
+    over        variables of `train_cost`
     subject to  capital cost        <= capex_budget_usd
                 peak facility power <= power_budget_w
-                and whatever else of `TrainingQuestion` is limited; plan, rack and chip as in `train_cost`
+                any other budget of `TrainingQuestion`; plan, rack and chip feasible as in `train_cost`
 
-    Defaults: Llama-3.1-405B on its 15.6 T tokens with 1.5 B$ and 50 MW at the meter.
+    Defaults: Llama-3.1-405B on 15.6 T tokens with $1.5B of capital and a peak facility power of 50 MW.
     """
 
     capex_budget_usd: float = 1.5e9

@@ -12,21 +12,26 @@ from hwopt.design.design import Design
 from hwopt.design.metrics import metric
 from hwopt.design.model_shape import width
 from hwopt.design.problem import Budget, Problem
+from hwopt.design.stated_plan import with_plan
 from hwopt.design.variables import KNOWN, Variable, variable
 from hwopt.errors import UserError, suggest
 from hwopt.hardware.peripherals import NO_POOL_BYTES
+from hwopt.model.training.learning import critical_batch_tokens, dense_equivalent_parameters
 from hwopt.units import separated
 from hwopt.workload.operators import Operators
 from hwopt.workload.training import TrainingRun
-from hwopt.workload.transformer import Transformer
-from objectives.machine import BUDGETS, CHOICES, NO_LIMIT, MachineQuestion, meanings
+from hwopt.workload.transformer import Transformer, active_parameters, total_parameters
+from objectives.machine import BEST, BUDGETS, CHOICES, NO_LIMIT, MachineQuestion, meanings
 
 BATCH_ROOM = 0.05
 """Relative range of the global batch around the specified one, so that it divides among the replicas (assumption: the
 critical batch is not known more precisely)."""
 
-BEST, NONE = "best", "none"
-"""Settings of recomputation and offloading: chosen by the search, or disabled.
+BATCH = "batch"
+"""Word in `free` that lets the search choose the batch, up to the critical one."""
+
+NONE = "none"
+"""Setting that disables recomputation or offloading.
 
 The default over whole units of hardware is `best`. Over continuous hardware it is `none`, because memory can be chosen
 large enough."""
@@ -43,25 +48,33 @@ _BUDGETS = {
 }
 """Field of a question -> the metric it limits."""
 
-_CHOICES = CHOICES | {
-    "pool": "memory beyond HBM, else what the chip's servers have",
-    "offload": "what is offloaded to the pool: none, or optimizer, activations, weights, with + between; best: the search "
-    "chooses, the default in whole units; else none",
-    "lines": "WAN links between sites, else continental",
-    "local_steps": "steps between exchanges of sites; 1 is synchronous",
-    "law": "how loss follows from parameters, tokens and batch",
-    "recompute": "activations computed again in the backward pass: none, selective, full; best: the "
-    "search chooses, the default in whole units; else none",
-    "sequence_length": "tokens a sequence; 0: the workload's own",
-    "checkpoint_interval_s": "seconds of work between checkpoints; 0: the interval that loses least",
-    "tokens": "tokens of the whole run, unless a loss is targeted",
-    "unique_tokens": "unique tokens available: a longer run repeats them, and learns less from each repetition; 0: the "
-    "stock of public text",
-    "trainable_fraction": "share of the weights that train; adapters such as LoRA: 0.003",
-    "global_batch": "sequences per step, unless a loss is targeted; 0: the workload's own",
-    "batch_ramp": "batch sizes at the start, each up to that many tokens of the run (if a loss is targeted, per cent of "
-    "them): 1024@0.25T,2048@2.8T,4096; the last is the global batch; default the workload's ramp, else none",
-}
+ANY_SOFTWARE = {"any_software": "plans may also do what the software does not document"}
+
+_CHOICES = (
+    CHOICES
+    | ANY_SOFTWARE
+    | {
+        "free": f"{CHOICES['free']}; batch lets the search choose the batch, up to the critical one",
+        "pool": "memory pool beyond HBM, such as host memory or CXL; default that of the chip's servers",
+        "offload": "state kept in the memory pool, joined by +: optimizer, activations, weights; or none; default best, chosen "
+        "by the search, over whole units of hardware, else none",
+        "lines": "WAN links between sites; default continental",
+        "local_steps": "steps between synchronizations of the sites; 1 is synchronous training",
+        "law": "scaling law that predicts the loss from parameters, tokens and batch",
+        "recompute": "activations recomputed in the backward pass: none, selective or full; default best, chosen by the search, "
+        "over whole units of hardware, else none",
+        "sequence_length": "tokens per sequence; default that of the workload",
+        "checkpoint_interval_s": "working time between checkpoints, s; default the interval with the least loss of time",
+        "tokens": "training tokens of the whole run; chosen by the search if the loss is the objective or has a budget",
+        "unique_tokens": "unique tokens available; a longer run repeats them and learns less from each repetition; default the "
+        "stock of public text",
+        "trainable_fraction": "fraction of the weights that is trained, such as 0.003 for LoRA adapters",
+        "global_batch": "sequences per step; chosen by the search if the loss is the objective or has a budget; default that of "
+        "the workload",
+        "batch_ramp": "batch-size schedule, each size up to that many tokens (or percent of the run): "
+        "1024@0.25T,2048@2.8T,4096; the last size is the global batch; default the workload's",
+    }
+)
 
 _PLAN = ("tp", "cp", "pp", "virtual_stages", "micro_batch", "zero", "fullest_stage", "last_stage")
 _POOL = ("pool_capacity_bytes", "pool_bandwidth_bytes_per_s")
@@ -81,6 +94,7 @@ def _chosen(kinds: tuple[str, ...], asked: str, usual: str) -> list[Variable]:
 class TrainingQuestion(MachineQuestion):
     """Fields and default search space of a question about one training run. An infinite budget means no limit."""
 
+    any_software: bool = False
     pool: str = ""
     offload: str = ""
     lines: str = ""
@@ -101,6 +115,7 @@ class TrainingQuestion(MachineQuestion):
     loss_budget: float = NO_LIMIT
 
     trains: ClassVar[bool] = True
+    openable: ClassVar[tuple[str, ...]] = (*MachineQuestion.openable, BATCH)
     shape_is_free: ClassVar[bool] = False  # whether width and depth of the model are variables too
     limited: ClassVar[Mapping[str, str]] = _BUDGETS
     meanings: ClassVar[Mapping[str, str]] = meanings(_CHOICES, _BUDGETS)
@@ -111,7 +126,7 @@ class TrainingQuestion(MachineQuestion):
         for part in parts:
             if part not in OFFLOADS:
                 raise UserError(
-                    f"offload = {self.offload!r}: {suggest(part, (NONE, BEST, *OFFLOADS))}; several with + between"
+                    f"offload = {self.offload!r}: {suggest(part, (NONE, BEST, *OFFLOADS))}; join several with +"
                 )
         return {f"{part}_offloaded": 1.0 for part in parts}
 
@@ -119,7 +134,7 @@ class TrainingQuestion(MachineQuestion):
         """Return the number of steps between exchanges of sites, an integer; above 1 only with several sites."""
         steps = self.local_steps
         if steps < 1.0 or steps != round(steps) or (steps > 1.0 and self.sites == 1.0):
-            raise UserError(f"local_steps = {steps:g} must be an integer, and more than 1 only between 2 sites or more")
+            raise UserError(f"local_steps = {steps:g} must be an integer; above 1 it needs at least 2 sites")
         return np.asarray(steps, np.float64)
 
     def _check_ramp(self) -> None:
@@ -128,8 +143,8 @@ class TrainingQuestion(MachineQuestion):
         ramp = catalog.stated_ramp(text)
         if ramp is not None and self._learns and not all(ramp.of_run):
             raise UserError(
-                f"batch_ramp = {text!r}: {self.name} chooses how many tokens there are: say in shares of them "
-                f"how long batches are kept, such as {ramp.batches[0]}@10%"
+                f"batch_ramp = {text!r}: {self.name} chooses the number of tokens, so state the ramp in percent of the run, "
+                f"such as {ramp.batches[0]}@10%"
             )
 
     @property
@@ -140,14 +155,28 @@ class TrainingQuestion(MachineQuestion):
     def _workload_variables(self, model: Transformer, batch: float) -> tuple[Variable, ...]:
         """Return the variables of batch, tokens and model shape.
 
-        If the loss does not matter, only the batch is variable, within `BATCH_ROOM` of the specified one. Otherwise
-        tokens and a wide range of batch sizes are free, and possibly the model's shape.
+        If the loss does not matter, only the batch is variable, within `BATCH_ROOM` of the specified one, or up to the
+        critical batch where it is free. Otherwise tokens and a wide range of batch sizes are free, and possibly the model's
+        shape.
         """
         if not self._learns:
             low, high = (1 - BATCH_ROOM) * batch, (1 + BATCH_ROOM) * batch
+            if BATCH in self._freed:
+                high = max(high, self._critical_batch())
             return (variable("global_batch_sequences", low, high),)
         shape = (width(model), KNOWN["layers"]) if self.shape_is_free else ()
         return (variable("global_batch_sequences", 64.0, 65536.0), KNOWN["tokens"], *shape)
+
+    def _critical_batch(self) -> float:
+        """Return the critical batch of the run by its loss law, in sequences: above it, tokens are wasted.
+
+        **Raises:** `UserError` for a model that no loss law describes.
+        """
+        run = self._run()
+        if isinstance(run.model, Operators):
+            raise UserError(f"free = {BATCH}: no law states a critical batch of {self.workload}: state --global-batch")
+        equivalent = dense_equivalent_parameters(run.law, active_parameters(run.model), total_parameters(run.model))
+        return float(critical_batch_tokens(run.law, equivalent, run.tokens) / run.sequence_length)
 
     def _run(self) -> TrainingRun:
         """Return the training run, with the workload's defaults for unset fields.
@@ -167,7 +196,7 @@ class TrainingQuestion(MachineQuestion):
                 )
             if self._learns and not model.language:
                 raise UserError(
-                    f"{self.name}: no loss law applies to {self.workload}, which predicts no text: state tokens"
+                    f"{self.name}: no loss law applies to {self.workload}, which does not predict text: specify tokens"
                 )
             (usual,) = (field.default for field in fields(self) if field.name == "tokens")
             stated["tokens"] = None if self.tokens == usual else self.tokens
@@ -188,14 +217,21 @@ class TrainingQuestion(MachineQuestion):
         most = max(known.upper, (1.0 + BATCH_ROOM) * float(run.global_batch_sequences))
         return replace(known.bounded(1.0, most), box_meaning="one sample to the whole batch")
 
+    def _recoveries(self, continuous: bool) -> list[Variable]:
+        """Return the variable of failure recovery where the question names none; over continuous hardware, the last is kept."""
+        known = KNOWN["recovery"]
+        if self.recovery not in ("", BEST):
+            return []
+        return [known.bounded(known.upper) if continuous else known]
+
     def _stated(self, continuous: bool) -> Problem:
         if self._learns and self.trainable_fraction != 1.0:
-            raise UserError(
-                f"{self.name}: laws of loss are of models all of whose weights train: leave trainable_fraction out"
-            )
+            raise UserError(f"{self.name}: loss laws hold only if all weights are trained: remove trainable_fraction")
         run = self._run()
         batch = float(run.global_batch_sequences)
-        cluster = self._machine(continuous, pool=self.pool or None, lines=self.lines or None)
+        cluster = self._machine(
+            continuous, pool=self.pool or None, lines=self.lines or None, any_software=self.any_software
+        )
         plan = catalog.plan(
             run,
             1,
@@ -214,7 +250,7 @@ class TrainingQuestion(MachineQuestion):
         tiers = tuple(f"{part}_tier" for part in OFFLOADS) if has_pool else ()
         degrees = (variable("ep", 1.0, experts),) if experts > 1 else ()
         budgets = self._budgets()
-        return Problem(
+        problem = Problem(
             name=self.name,
             question=self._question(run, budgets, continuous),
             objective=metric(self.minimised),
@@ -224,6 +260,8 @@ class TrainingQuestion(MachineQuestion):
                 *(self._micro_batches(run) if name == "micro_batch" else KNOWN[name] for name in (*pooled, *_PLAN)),
                 *_chosen(("recompute",), self.recompute, usual),
                 *_chosen(tiers, self.offload, usual),
+                *(KNOWN[f"{part}_offloaded"] for part in OFFLOADS if has_pool and self.offload in ("", BEST)),
+                *self._recoveries(continuous),
                 *degrees,
                 *self._workload_variables(run.model, batch),
             ),
@@ -231,6 +269,7 @@ class TrainingQuestion(MachineQuestion):
             template=template,
             provenance=self._provenance(),
         )
+        return with_plan(problem, self.chips, catalog.parse_plan(self.plan) if self.plan else {})
 
     def _question(self, run: TrainingRun, budgets: tuple[Budget, ...], continuous: bool) -> str:
         """Return the question as a sentence."""

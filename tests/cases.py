@@ -12,7 +12,8 @@ from hwopt.hardware.network import Network
 from hwopt.hardware.peripherals import MemoryPool, Operation, Recovery, Reliability, Sites, Storage
 from hwopt.hardware.prices import Prices
 from hwopt.plan import Plan
-from hwopt.stack import Stack
+from hwopt.quantity import quantities
+from hwopt.stack import Capabilities, Stack
 from hwopt.workload.learning import LossLaw
 from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import Transformer
@@ -22,7 +23,10 @@ KINDS = ("gpt", "dense", "moe", "mla")
 SMALLEST, LARGEST = 5e7, 2e12  # parameters
 YEAR_S = 365.25 * 86400.0
 
-SAME_AT_ANY_SIZE = dict(recovery__hot_spares=0.0, prices__redesign_usd=0.0, prices__least_order=0.0)
+NO_SHELVES = dict(storage__usd_per_byte=0.0, storage__power_w_per_byte=0.0, storage__carbon_kg_per_byte=0.0)
+"""Changes of a cluster whose storage capacity costs nothing: each group of a fleet has its own, whatever its size."""
+
+SAME_AT_ANY_SIZE = NO_SHELVES | dict(recovery__hot_spares=0.0, prices__redesign_usd=0.0, prices__least_order=0.0)
 """A machine of which twice the chips cost and draw twice as much."""
 
 
@@ -200,6 +204,7 @@ def _chip(draw: _Draw) -> Chip:
         core_power_w=core,
         hbm_energy_j_per_byte=energy,
         host_bytes_per_s=own.either(0.2, 0.0, own.log(1e10, 2e11)),
+        nic_link_bytes_per_s=own.either(0.5, 0.0, own.log(5e10, 4e11)),
         host_slowness=np.resize([1.0, 1.7, 1.0], draw.n),
         silicon_area_m2=np.where(wafer, 0.046, 0.8 * area),
         logic_area_m2=np.where(wafer, 0.046, area * own.choice(1.0, 1.6)),
@@ -214,6 +219,11 @@ def _chip(draw: _Draw) -> Chip:
 def _cooling(draw: _Draw, chip: Chip) -> Cooling:
     """Air to two-phase; in a few rows the coolant is warmer than the junction may be."""
     wafer = chip.heat_area_m2 > 0.01
+    drawn = _any_cooling(draw, wafer)
+    return replace(drawn, usual_coolant_k=drawn.coolant_temperature_k + np.resize([0.0, 5.0, -5.0], draw.n))
+
+
+def _any_cooling(draw: _Draw, wafer: np.ndarray) -> Cooling:
     return Cooling(
         sink_resistance_k_per_w=np.where(wafer | draw.coin(0.4), 0.0, draw.log(0.003, 0.05)),
         area_resistance_k_m2_per_w=draw.log(1.5e-5, 6e-5),
@@ -225,8 +235,11 @@ def _cooling(draw: _Draw, chip: Chip) -> Cooling:
         fan_fraction=draw.either(0.3, 0.0, draw.uniform(0.01, 0.2)),
         plant_fraction=draw.log(0.005, 0.1),
         approach_k=draw.uniform(4, 15),
+        range_k=np.resize([10.0, 4.0, 20.0, 8.0], draw.n),
+        other_share=np.resize([1.0, 0.25, 0.6], draw.n),
         captured_fraction=draw.either(0.4, 1.0, draw.uniform(0.6, 1)),
         capital_usd_per_w=draw.either(0.3, 0.0, draw.uniform(0.1, 1.5)),
+        usual_coolant_k=np.zeros(draw.n),
     )
 
 
@@ -255,7 +268,9 @@ def _pool(draw: _Draw) -> MemoryPool:
     own = draw.coin()
     return MemoryPool(
         capacity_bytes=draw.either(0.2, 1.0, draw.log(1e10, 3e13)),
+        reserved=draw.either(0.5, 0.0, draw.log(0.05, 0.5)),
         bandwidth_bytes_per_s=draw.log(1e10, 1e12),
+        shares_link=draw.coin(0.9),
         update_bandwidth_bytes_per_s=draw.log(1e10, 1e12),
         power_w_per_byte=own * draw.log(1e-11, 1e-9),
         energy_j_per_byte=own * draw.log(1e-11, 1e-9),
@@ -267,11 +282,14 @@ def _pool(draw: _Draw) -> MemoryPool:
 
 def _storage(draw: _Draw) -> Storage:
     return Storage(
-        capacity_bytes=draw.log(1e11, 1e14),
+        capacity_bytes=draw.log(1e11, 1e16),
+        data_copies=np.resize([1.0, 3.0, 10.0], draw.n),
+        checkpoints=np.resize([2.0, 200.0, 20.0, 50.0], draw.n),
         usd_per_byte=draw.either(0.2, 0.0, draw.log(1e-11, 3e-10)),
         usd_per_byte_per_s=draw.log(1e-6, 1e-5),
         power_w_per_byte=draw.log(1e-12, 1e-11),
         energy_j_per_byte=draw.log(3e-8, 5e-7),
+        carbon_kg_per_byte=np.resize([3e-11, 1.6e-10, 2e-12], draw.n),
         checkpoint_bytes_per_s_per_chip=draw.log(2e7, 1e9),
         input_bytes_per_s_per_chip=draw.log(1e7, 1e10),
     )
@@ -319,15 +337,19 @@ def _network(draw: _Draw) -> Network:
 
 def _rack(draw: _Draw) -> Rack:
     """From one chip to a domain of 144; scale-up domains may fit inside, fill or leave it."""
+    chips = draw.either(0.7, draw.choice(1, 4, 8, 16, 32, 64, 72, 144), draw.log(1, 144))
     return Rack(
-        chips=draw.either(0.7, draw.choice(1, 4, 8, 16, 32, 64, 72, 144), draw.log(1, 144)),
+        chips=chips,
+        sold_chips=np.resize([0.0, 0.0, 1.0, 1.125], draw.n) * chips,
         server_chips=np.full(draw.n, 8.0),
+        system_chips=np.full(draw.n, 8.0),
         busbar_limit_w=draw.log(1.5e4, 6e5),
         chip_weight_kg=draw.uniform(8, 25),
         empty_weight_kg=draw.uniform(100, 300),
         weight_limit_kg=draw.uniform(900, 2500),
         floor_area_m2=draw.uniform(1.5, 4),
         price_usd=draw.log(5e3, 5e4),
+        carbon_kg=np.resize([1000.0, 300.0, 3000.0], draw.n),
         cable_area_m2_per_byte_per_s=draw.log(2e-16, 2e-15),
         cable_limit_m2=draw.log(0.01, 0.2),
         cable_weight_kg_per_byte_per_s=draw.log(2e-13, 4e-12),
@@ -348,6 +370,7 @@ def _facility(draw: _Draw) -> Facility:
         design_wet_bulb_k=wet_bulb + 2.65 * spread,  # 0.4 % of the hours are above
         room_temperature_k=draw.uniform(291, 308),
         room_approach_k=draw.uniform(4, 12),
+        room_range_k=np.resize([12.0, 6.0, 20.0], draw.n),
         room_plant_fraction=draw.log(0.01, 0.1),
         chiller_cop=draw.uniform(3, 8),
         electricity_usd_per_j=draw.uniform(0.02, 0.3) / 3.6e6,
@@ -415,6 +438,7 @@ def _prices(draw: _Draw) -> Prices:
         redesign_usd=draw.either(0.8, 0.0, draw.log(1e6, 1e8)),
         least_order=draw.either(0.8, 0.0, draw.log(100, 1e5)),
         host_carbon_kg=draw.log(50, 1000),
+        network_carbon_kg_per_usd=np.resize([0.035, 0.01, 0.09, 0.06], draw.n),
     )
 
 
@@ -424,6 +448,7 @@ def _stack(draw: _Draw) -> Stack:
     good = lambda best, else_: np.where(ideal & draw.coin(), best, else_)
     overlap = lambda: draw.either(0.4, draw.choice(0, 1), draw.uniform(0, 1))
     return Stack(
+        capabilities=Capabilities(**{name: np.ones(draw.n) for name in quantities(Capabilities)}),
         attention_forward_efficiency=good(1.0, draw.uniform(0.1, 0.85)),
         attention_backward_efficiency=good(1.0, draw.uniform(0.1, 0.75)),
         attention_scores_stored=draw.choice(0, 0, 0, 1),

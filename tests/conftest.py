@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import functools
 import gc
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -89,8 +93,11 @@ def pytest_collection_modifyitems(config, items):
     durations.longest_first(items)
 
 
-MOST_BYTES = 6 * 2**30
-"""Memory of a worker beyond which it forgets compiled programs between modules: some searches leave gigabytes of them."""
+MOST_BYTES = 3 * 2**30
+"""Memory that a worker gains before it forgets compiled programs and traces: some searches leave gigabytes of them."""
+
+_left = [0]
+"""Memory that was left when a worker last forgot."""
 
 
 def resident_bytes():
@@ -98,15 +105,29 @@ def resident_bytes():
     return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if statm.exists() else 0
 
 
+def forget():
+    """Empty JAX's caches and those of hwopt's functions, and return the memory to the system."""
+    import jax
+
+    gc.unfreeze()
+    jax.clear_caches()
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] in ("hwopt", "objectives"):
+            for each in list(vars(module).values()):
+                if isinstance(each, functools._lru_cache_wrapper):
+                    each.cache_clear()
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):  # not glibc
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item, nextitem):
     """What a module leaves behind, traces of millions of objects, stays and is not walked again: a twelfth of a run's time."""
+    if resident_bytes() > MOST_BYTES + _left[0]:
+        forget()
+        _left[0] = resident_bytes()
     if nextitem is None or nextitem.path != item.path:
-        if resident_bytes() > MOST_BYTES:
-            import jax
-
-            gc.unfreeze()
-            jax.clear_caches()
         gc.collect()
         gc.freeze()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 GROUPS = {
     "measured runs": (  # tests/measured.py
-        "tests/unit/calibration/test_openings.py",
+        "tests/unit/calibration/test_missing_settings.py",
         "tests/validation/test_calibration.py",
         "tests/validation/test_columns_of_runs.py",
         "tests/validation/test_memory.py",

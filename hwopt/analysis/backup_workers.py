@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hwopt.declared import shown
 from hwopt.design.variables import count_of
 from hwopt.errors import UserError
 from hwopt.hardware.cluster import Cluster
@@ -24,24 +25,26 @@ MOST_SHARE = 0.25
 class BackupRun:
     """A training run whose steps drop the slowest replicas. **Units:** s, USD."""
 
-    left_out: int
-    replicas: int  # number of replicas that can be dropped one by one
-    step_time_s: float
-    lost: float  # share of the samples of a step that is dropped
-    faster: float  # increase of useful samples per second over steps that wait for all replicas
-    run_time_s: float
-    run_cost_usd: float
+    left_out: int = shown(meaning="replicas dropped from each step")
+    replicas: int = shown(meaning="number of replicas that can be dropped one by one")
+    step_time_s: float = shown("s")
+    lost: float = shown(meaning="share of the samples of a step that is dropped")
+    faster: float = shown(meaning="increase of useful samples per second over steps that wait for all replicas")
+    run_time_s: float = shown("s")
+    run_cost_usd: float = shown("USD")
 
 
 @dataclass(frozen=True)
 class BackupStudy:
     """A run with backup workers: as requested (`asked`), with the best number of replicas dropped, and with none (`all`)."""
 
-    asked: BackupRun
-    best: BackupRun
-    all: BackupRun
-    sigma: float  # relative standard deviation of one chip's step time, jitter plus production stragglers
-    least_sigma: float  # from which dropping one replica pays; infinite where it never does
+    asked: BackupRun = shown(meaning="with the requested number of dropped replicas")
+    best: BackupRun = shown(meaning="with the number of dropped replicas that is fastest")
+    all: BackupRun = shown(meaning="waiting for all replicas")
+    sigma: float = shown(
+        meaning="relative standard deviation of one chip's step time: jitter plus production stragglers"
+    )
+    least_sigma: float = shown(meaning="the same, from which dropping one replica pays; null where it never does")
 
 
 def expected_order_sigmas(chips: float, replicas: int, left_out: int) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -49,6 +50,11 @@ class BindingBudget:
         """Return the share of the objective that is saved without these budgets."""
         return 1.0 - self.after.objective / self.before.objective
 
+    @property
+    def proved(self) -> bool:
+        """Return whether the answers with and without these budgets are both proved optimal."""
+        return self.before.outcome is self.after.outcome is Outcome.proved
+
 
 @dataclass(frozen=True)
 class BindingBudgets:
@@ -71,6 +77,12 @@ class BindingBudgets:
     def answers(self) -> list[Solution]:
         """Return the answer with all budgets, then the answer after each removal."""
         return [self.start, *(each.after for each in self.walls)]
+
+    @property
+    def stages(self) -> list[tuple[Solution, tuple[str, ...]]]:
+        """Return each answer with the budgets that are removed in it."""
+        names = [each.names for each in self.walls]
+        return [(each, tuple(itertools.chain(*names[:place]))) for place, each in enumerate(self.answers)]
 
 
 def walls(

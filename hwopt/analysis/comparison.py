@@ -5,21 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import equinox as eqx
 import numpy as np
 
 from hwopt import catalog
+from hwopt.calibration.intervals import Interval, question_interval
 from hwopt.catalog.schema import StatedQuantity
-from hwopt.design.choices import combinations
+from hwopt.design.choices import every_choice, named_values
 from hwopt.design.design import Design
 from hwopt.errors import UserError
 from hwopt.model.estimate import estimate
+from hwopt.progress import counted
 from hwopt.solver.deadline import Deadline
 from hwopt.solver.optimize import optimize
 from hwopt.solver.options import SearchOptions
-from hwopt.solver.solution import Solution
+from hwopt.solver.solution import Branch, BranchOutcome, Solution
 from hwopt.trace.cache import evaluate_in_numpy
 from hwopt.validation import check_question, check_seconds, names_of
 from hwopt.workload.service import Service
@@ -32,27 +34,26 @@ FASTEST = 0.1
 
 
 @dataclass(frozen=True)
-class ChipResult:
-    """Answer of a question for one chip.
+class Candidate:
+    """One of several candidates for an answer, such as a chip, compared with the best one.
 
     **Arguments:**
 
-    - `chip`: name of the chip.
-    - `solution`: None where the question cannot be posed for the chip (`refused`) or time ran out.
-    - `price`: price of the chip as its catalog file states it.
+    - `name`: name of the candidate.
+    - `solution`: None where the question cannot be posed for it (`refused`) or time ran out.
     - `refused`: reason for a missing solution.
-    - `share`: extra cost over the best chip, relative to the best objective.
-    - `winning_price_usd`: price of one chip at which this design ties with the best; None where no price does.
-    - `winning_level`: total step time over today's at which this design ties with the best; None where no speed does.
+    - `share`: extra cost over the best candidate, relative to the best objective; None without a feasible design.
+    - `around`: prediction interval of the step time; None where unknown.
+    - `tied`: whether the difference from the best lies within both prediction intervals: `log(1 + share)^2 <= a^2 + b^2`, with
+      their half widths a and b in log units.
     """
 
-    chip: str
+    name: str
     solution: Solution | None
-    price: StatedQuantity | None
     refused: str = ""
     share: float | None = None
-    winning_price_usd: float | None = None
-    winning_level: float | None = None
+    around: Interval | None = None
+    tied: bool = False
 
     @property
     def feasible(self) -> bool:
@@ -62,6 +63,46 @@ class ChipResult:
     def trains(self) -> bool:
         """Return whether the answer is a training run and thus has steps that could be shorter."""
         return self.solution is not None and not isinstance(self.solution.built.workload, Service)
+
+    def beside(self, best: Solution | None) -> Self:
+        """Return the candidate with its distance from the best, its interval, and whether the two tie."""
+        if self.solution is None or not self.solution.feasible or best is None:
+            return self
+        share, around, other = (
+            self.solution.objective / best.objective - 1.0,
+            *map(question_interval, (self.solution, best)),
+        )
+        if self.solution is best or share <= 0.0:
+            return replace(self, share=0.0, around=around)
+        tied = around is not None and other is not None and math.log1p(share) <= math.hypot(around.time, other.time)
+        return replace(self, share=share, around=around, tied=tied)
+
+
+def candidates_of(choices: Sequence[Branch]) -> list[Candidate]:
+    """Return combinations of choices as candidates. **Arguments:** `choices`: their outcomes, the best first."""
+    best = next((each.solution for each in choices if each.fate is BranchOutcome.best), None)
+    return [Candidate(each.name, each.solution, each.refused).beside(best) for each in choices]
+
+
+@dataclass(frozen=True)
+class ChipResult(Candidate):
+    """Answer of a question for one chip.
+
+    **Arguments:**
+
+    - `price`: price of the chip as its catalog file states it.
+    - `winning_price_usd`: price of one chip at which this design ties with the best; None where no price does.
+    - `winning_level`: total step time over today's at which this design ties with the best; None where no speed does.
+    """
+
+    price: StatedQuantity | None = None
+    winning_price_usd: float | None = None
+    winning_level: float | None = None
+
+    @property
+    def chip(self) -> str:
+        """Name of the chip."""
+        return self.name
 
 
 def compare(
@@ -99,18 +140,17 @@ def compare(
     chips = names_of("compare: chips", chips)
     every = list(chips) == ["*"]
     deadline = Deadline(check_seconds(seconds, "compare"))
-    asked = combinations(objective, {"chip": chips}, MOST_CHIPS)
-    names = [dict(each.chosen)["chip"] for each in asked]
+    names = [dict(each)["chip"] for each in every_choice({"chip": named_values("chip", chips)}, MOST_CHIPS)]
     records = [catalog.record("chips", name) for name in names]  # raises for unknown chips before any work
     rows = []
-    for name, record, each in zip(names, records, asked, strict=True):
+    for name, record in counted([*zip(names, records, strict=True)], "chip"):
         price = record.quantities.get("price")
         if deadline.over:
-            rows.append(ChipResult(name, None, price, "time ran out"))
+            rows.append(ChipResult(name, None, "not reached within the time limit", price=price))
             continue
         try:
             solution = optimize(
-                each.objective,
+                replace(objective, chip=name),
                 seconds=deadline.left,
                 freeze=freeze,
                 bounds=bounds,
@@ -120,27 +160,32 @@ def compare(
         except UserError as error:
             if not every:
                 raise
-            rows.append(ChipResult(name, None, price, str(error)))
+            rows.append(ChipResult(name, None, str(error), price=price))
             continue
-        rows.append(ChipResult(name, solution, price))
+        rows.append(ChipResult(name, solution, price=price))
     return _ranked(rows)
 
 
 def _ranked(rows: Sequence[ChipResult]) -> list[ChipResult]:
     """Return the rows with break-even conditions, the best first."""
     answers = [row.solution for row in rows if row.solution is not None and row.feasible]
-    best = min((each.objective for each in answers), default=math.nan)
-    done = [_beside(row, row.solution, best) if row.solution and row.feasible else row for row in rows]
-    return sorted(done, key=lambda row: (math.inf if row.share is None else row.share, row.solution is None))
+    best = min(answers, key=_order, default=None)
+    done = [_with_break_even(row.beside(best), best) for row in rows]
+    return sorted(done, key=lambda row: (row.share is None, _order(row.solution) if row.solution else (math.inf,)))
 
 
-def _beside(row: ChipResult, solution: Solution, best: float) -> ChipResult:
-    """Return the row with its distance from the best and its break-even price and speed."""
-    share = solution.objective / best - 1.0
-    if share == 0.0:
-        return replace(row, share=0.0)
-    price, level = _winning_price(solution, row.price, best), _winning_level(solution, best) if row.trains else None
-    return replace(row, share=share, winning_price_usd=price, winning_level=level)
+def _order(solution: Solution) -> tuple[float, ...]:
+    """Return the sort key of an answer: the objective, and among equal ones the capital, then the number of chips."""
+    return float(f"{solution.objective:.7g}"), float(solution.report.capex_usd), float(solution.built.cluster.chips)
+
+
+def _with_break_even(row: ChipResult, best: Solution | None) -> ChipResult:
+    """Return the row with its break-even price and speed, unless it is the best or has no design."""
+    if not row.share or row.solution is None or best is None:
+        return row
+    price = _winning_price(row.solution, row.price, best.objective)
+    level = _winning_level(row.solution, best.objective) if row.trains else None
+    return replace(row, winning_price_usd=price, winning_level=level)
 
 
 def _value(solution: Solution, design: Design) -> float:

@@ -2,10 +2,12 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from hwopt.declared import derived, shown
 from hwopt.hardware.cluster import AnyCluster
 from hwopt.model.estimate import estimate
 from hwopt.trace.cache import evaluate_in_numpy
@@ -17,27 +19,29 @@ _LEAST = 1e-6
 """Request rate, 1/s, of an hour without requests. A rate of exactly 0 would mean "as many as the machine can serve"."""
 
 
-class HourlyLoad(NamedTuple):
+@dataclass(frozen=True)
+class HourlyLoad:
     """One hour of the day. The p99 latencies are infinite where requests exceed capacity."""
 
-    requests_per_s: float
-    load: float  # requests over the capacity of the machine
-    first_p99_s: float
-    token_p99_s: float
-    power_w: float  # at the utility meter
-    usd_per_s: float
+    requests_per_s: float = shown("request/s")
+    load: float = shown(meaning="requests over the capacity of the machine")
+    first_p99_s: float = shown("s", "p99 of the time to first token; null where requests exceed capacity")
+    token_p99_s: float = shown("s", "p99 of the time per output token; null where requests exceed capacity")
+    power_w: float = shown("W", "at the utility meter")
+    usd_per_s: float = shown("USD/s")
 
 
-class DailyLoad(NamedTuple):
+@dataclass(frozen=True)
+class DailyLoad:
     """All hours of a day and the day's totals."""
 
-    hours: tuple[HourlyLoad, ...]
-    requests: float
-    energy_j: float
-    usd: float
-    idle_j: float  # energy of a whole day without any request
+    hours: tuple[HourlyLoad, ...] = shown()
+    requests: float = shown("request")
+    energy_j: float = shown("J", "at the utility meter")
+    usd: float = shown("USD")
+    idle_j: float = shown("J", "energy of a whole day without any request")
 
-    @property
+    @derived(meaning="number of hours in which requests reach or exceed capacity", key="overloaded_hours")
     def overloaded(self) -> int:
         """Return the number of hours in which requests reach or exceed capacity."""
         return sum(hour.load >= 1.0 for hour in self.hours)

@@ -18,7 +18,7 @@ from hwopt.declared import derived, shown
 from hwopt.errors import UserError, suggest
 from hwopt.hardware.cluster import Cluster
 from hwopt.hardware.deployment import Deployment
-from hwopt.model.facility import cost, deployment, power
+from hwopt.model.facility import cost, deployment, power, rack
 from hwopt.model.facility.deployment import Load, Terms
 from hwopt.model.machine import machine
 from hwopt.model.numerics.maximum import hard_maximum
@@ -173,7 +173,7 @@ def deploy(
     horizon_s = catalog.positive(years, "years", most=100.0) * YEAR_S
     own = cluster if cluster is not None else catalog.cluster(chip, chips, prices=prices, **peripherals)
     if not isinstance(market, str | Path | Deployment):
-        raise UserError(f"market = {market!r}: name an entry of the catalogue's deployments or a .toml file")
+        raise UserError(f"market = {market!r}: must be an entry of hwopt catalog deployments or a .toml file")
     place = market if isinstance(market, Deployment) else catalog.deployment(market)
     known = {} if isinstance(market, Deployment) else ranges(catalog.record("deployments", market))
     check_kinds("deploy", {"cluster": own, "market": place}, {"cluster": (Cluster,), "market": (Deployment,)})
@@ -249,7 +249,7 @@ class _MachineCosts(NamedTuple):
 
 def _machine(cluster: Cluster) -> _MachineCosts:
     it = machine(cluster, None)
-    average_w = it.pue * (cluster.chips * power.it_w(cluster, it.point, AT_WORK) + it.standing_w)
+    average_w = it.pue * (cluster.chips * power.active_it_w(cluster, it.point, AT_WORK) + it.standing_w)
     load = Load(*map(leaf, (it.fed_w, average_w, it.design_pue * it.fed_w)))
     return _MachineCosts(cost.Capital(*map(leaf, it.capital)), load, float(it.pue), float(it.it_peak_w))
 
@@ -338,7 +338,7 @@ class _DeployRequest:
 
     def feed(self) -> PowerFeed:
         own, market, load = self.cluster, self.market, self.it.load
-        rack_w = own.rack.chips * self.it.it_peak_w
+        rack_w = rack.built_chips(own) * self.it.it_peak_w
         energy = float(deployment.energy_usd_per_j(own, market)) * float(load.average_w) * self.occupancy
         bars = [
             deployment.Busbar(*map(leaf, deployment.busbar(market, leaf(rack_w), volts)))

@@ -13,12 +13,17 @@ from hwopt.model.estimate import estimate
 from hwopt.model.report import TrainingReport, over_words
 from hwopt.plan import Plan
 from hwopt.planning.plan_search import best_plan
+from hwopt.progress import counted
 from hwopt.trace.cache import evaluate_in_numpy
 from hwopt.validation import check_kinds
 from hwopt.workload.training import TrainingRun
 
 MOST_CASES = 32
 """Maximum number of fabrics or densities; each takes a search of a second or two."""
+
+
+TIED = 1e-3
+"""Relative difference of two costs below which machines are ties (assumption, 5e-4 to 0.01: prices of links are rounder)."""
 
 
 class JitterLevel(NamedTuple):
@@ -142,8 +147,14 @@ class Fabrics:
 
     @property
     def trained(self) -> list[FabricCase]:
-        """Return the feasible cases, the cheapest with typical jitter first."""
-        return sorted((each for each in self.cases if each.feasible), key=lambda each: each.costs_usd[1])
+        """Return the feasible cases, the cheapest with typical jitter first; of equal ones that with the least capital."""
+        known = [each for each in self.cases if each.feasible]
+        return sorted(known, key=lambda each: (float(f"{each.costs_usd[1]:.7g}"), float(each.reports[0].capex_usd)))
+
+    @property
+    def ties(self) -> list[FabricCase]:
+        """Return the cases that cost the same as the cheapest with typical jitter, within the share `TIED`."""
+        return [each for each in self.trained[1:] if each.costs_usd[1] <= (1.0 + TIED) * self.trained[0].costs_usd[1]]
 
     def cheapest(self, level: int) -> FabricCase:
         """Return the feasible case with the lowest cost at a jitter level."""
@@ -178,7 +189,7 @@ def fabrics(
     if not 1 <= len(machines) <= MOST_CASES:
         raise UserError(f"{len(machines)} machines: name 1 to {MOST_CASES}")
     chosen = tuple(jitter_levels() if uneven is None else uneven)
-    cases = tuple(_case(run, each, chosen, plan, common) for each in machines)
+    cases = tuple(_case(run, each, chosen, plan, common) for each in counted(machines, "machine"))
     return Fabrics(run, chosen, cases, plan is not None)
 
 

@@ -169,7 +169,7 @@ class _Grid:
         for name in self.levels:
             if name not in fields:
                 known = [field for field in fields if "budget" in field]
-                raise UserError(f"frontier: '{name}' is no field of the question: {suggest(name, known)}")
+                raise UserError(f"frontier: '{name}' is not a field of the question: {suggest(name, known)}")
         self.shape = tuple(len(x) for x in self.levels.values())
         count = math.prod(self.shape)
         if count > MOST_POINTS:
@@ -180,7 +180,7 @@ class _Grid:
         limits = {each.name: each.limit for each in self.loosest.budgets}
         for name, x in self.levels.items():
             if limits.get(name) != x[-1]:
-                raise UserError(f"frontier: '{name}' is no budget of the question: {suggest(name, limits)}")
+                raise UserError(f"frontier: '{name}' is not a budget of the question: {suggest(name, limits)}")
         # Index into `levels` of each point and budget (point, budget), from the loosest point to the tightest.
         self.places = np.stack(np.unravel_index(np.arange(count)[::-1], self.shape), axis=1)
 
@@ -273,9 +273,9 @@ def _levels(name: str, levels: Sequence[float]) -> list[float]:
     """Return the levels as sorted floats. Raise `UserError` where one is not positive and finite, or repeated."""
     values = sorted(number_of(f"frontier: {name}", x) for x in np.ravel(np.asarray(levels, object)))
     if not values or not all(math.isfinite(x) and x > 0 for x in values):
-        raise UserError(f"frontier: levels of '{name}' must be positive, finite numbers, one at least")
+        raise UserError(f"frontier: levels of '{name}' must be positive, finite numbers, at least one")
     if len(set(values)) < len(values):
-        raise UserError(f"frontier: a level of '{name}' stands twice")
+        raise UserError(f"frontier: level listed twice for '{name}'")
     return values
 
 

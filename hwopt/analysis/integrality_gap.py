@@ -5,6 +5,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from hwopt.declared import derived, shown
 from hwopt.design.lattices import KINDS, lattice_of
 from hwopt.design.problem import Objective, Problem
 from hwopt.solver.deadline import Deadline
@@ -26,17 +27,37 @@ class IntegralityGap:
     """
 
     relaxed: Solution
-    share: float
-    gap: float
+    share: float = shown()
+    gap: float = shown(key="relaxed_gap")
+
+    @derived()
+    def relaxed_objective(self) -> float:
+        """Objective of the design over continuous hardware."""
+        return self.relaxed.objective
 
 
 @dataclass(frozen=True)
 class AnswerAlternative:
     """One alternative answer to a question. **Arguments:** `solution`: None where it is infeasible or was not found in time."""
 
-    name: str
-    meaning: str
     solution: Solution | None
+    name: str = shown()
+    meaning: str = shown()
+
+    @derived()
+    def objective(self) -> float | None:
+        """Objective of the answer; None without one."""
+        return self.solution and self.solution.objective
+
+    @derived()
+    def gap(self) -> float | None:
+        """Optimality gap of the answer; None without a proof or an answer."""
+        return self.solution and self.solution.certificate.gap
+
+    @derived()
+    def design(self) -> dict[str, float] | None:
+        """Variables of the answer by name, SI units; None without an answer."""
+        return self.solution and {name: each.value for name, each in self.solution.design.items()}
 
 
 _ALIKE = ("cp", *KINDS)
@@ -57,7 +78,8 @@ def integrality_gap(
 ) -> IntegralityGap | None:
     """Return the integrality gap of a proved answer, with context parallelism and categorical plan settings fixed.
 
-    Return None where the question has no continuous relaxation, or the answer is not proved.
+    Return None where the question has no continuous relaxation or one with other limits (means in place of percentiles), or
+    the answer is not proved.
 
     **Arguments:**
 
@@ -68,6 +90,9 @@ def integrality_gap(
     """
     problem = solution.problem
     if problem.relaxation is None or solution.outcome is not Outcome.proved:
+        return None
+    limited = [{each.metric.name for each in asked.budgets} for asked in (problem, problem.relaxation)]
+    if limited[0] != limited[1]:
         return None
     known = design_values(solution)
     loose = problem.relaxation.kept_at({name: known[name] for name in _ALIKE if name in known})
@@ -104,15 +129,15 @@ def alternatives(
         solution if asked.free == "all" else _answer(dataclasses.replace(asked, free="all"), solution, deadline)
     )
     rows = [
-        AnswerAlternative("as sold", "chip, memory, links and domain of the catalogue", sold),
-        AnswerAlternative("redesigned", "stacks, lanes, domain and clock free, in whole units", redesigned),
+        AnswerAlternative(sold, "as sold", "chip, memory, links and domain of the catalogue"),
+        AnswerAlternative(redesigned, "redesigned", "stacks, lanes, domain and clock free, in whole units"),
     ]
     if price is not None:
         near = _nearest(dataclasses.replace(asked, free="all").problem(), price.relaxed, deadline)
         rows.insert(
-            1, AnswerAlternative("nearest buildable", "the relaxed answer's hardware rounded to whole units", near)
+            1, AnswerAlternative(near, "nearest buildable", "the relaxed answer's hardware rounded to whole units")
         )
-        rows.append(AnswerAlternative("relaxed", "continuous hardware, which nobody can buy", price.relaxed))
+        rows.append(AnswerAlternative(price.relaxed, "relaxed", "continuous hardware, which nobody can buy"))
     return rows
 
 
@@ -132,7 +157,7 @@ def _nearest(problem: Problem, relaxed: Solution, deadline: Deadline) -> Solutio
     boxes = {}
     for each in problem.variables:
         if each.integer and each.category in ("chip", "silicon", "network", "facility"):
-            near = values.get(each.name) or float(each.place.get(design))
+            near = min(max(values.get(each.name) or float(each.place.get(design)), each.lower), each.upper)
             low, high = max(each.lower, math.floor(near)), min(each.upper, math.ceil(near))
             boxes[each.name] = (low, max(low, high))
     for name in ("chips_per_rack", "scale_up_domain"):  # variables that span whole servers may halve or double

@@ -12,13 +12,15 @@ import numpy as np
 
 from hwopt.analysis.sensitivity import parameters_of
 from hwopt.analysis.sensitivity.improvement import TENTH, ImprovementValue, improvement_value, part_of
+from hwopt.declared import derived, shown
 from hwopt.design.choices import combinations
 from hwopt.design.lattices import lattice_of
 from hwopt.design.portfolio import portfolio_of
 from hwopt.design.problem import Problem
-from hwopt.design.template_inputs import template_inputs
+from hwopt.design.template_inputs import Input, template_inputs
 from hwopt.errors import UserError, collected, suggest
 from hwopt.options import options_of
+from hwopt.progress import counted
 from hwopt.solver.budget_prices import with_one_sided_prices
 from hwopt.solver.deadline import Deadline
 from hwopt.solver.gp.reader import NotDGP
@@ -52,11 +54,11 @@ class PerturbedAnswer:
     - `proved`: whether the search ended with a proof (optimal within the gap, or infeasible).
     """
 
-    factor: float
-    objective: float
-    bound: float
-    same: bool
-    proved: bool
+    factor: float = shown()
+    objective: float = shown()
+    bound: float = shown(key="lower_bound")
+    same: bool = shown(key="same_plan")
+    proved: bool = shown()
 
 
 @dataclass(frozen=True)
@@ -65,22 +67,22 @@ class ReoptimizedValue:
 
     **Arguments:**
 
-    - `better`, `worse`: the two re-optimized answers.
     - `today`: objective of the unperturbed answer.
     - `bound`: its proved lower bound.
+    - `better`, `worse`: the two re-optimized answers.
     """
 
-    better: PerturbedAnswer
-    worse: PerturbedAnswer
     today: float
     bound: float
+    better: PerturbedAnswer = shown()
+    worse: PerturbedAnswer = shown()
 
-    @property
+    @derived(key="saves")
     def gain(self) -> tuple[float, float]:
         """Return the share of the objective that the improvement saves, as an interval (low, high) that both proofs allow."""
         return (self.bound - self.better.objective) / self.today, (self.today - self.better.bound) / self.today
 
-    @property
+    @derived(key="costs")
     def loss(self) -> tuple[float, float]:
         """Return the share that the worsening adds to the objective, as an interval.
 
@@ -88,7 +90,7 @@ class ReoptimizedValue:
         """
         return (self.worse.bound - self.today) / self.today, (self.worse.objective - self.bound) / self.today
 
-    @property
+    @derived()
     def between(self) -> tuple[float, float]:
         """Return the marginal value of a tenth as an interval that covers gain, loss and the optimality gaps.
 
@@ -114,8 +116,12 @@ class MarginalValue:
     replanned: ReoptimizedValue | None = None
 
     @property
+    def input(self) -> Input:
+        return self.worth.parameter.input
+
+    @property
     def name(self) -> str:
-        return self.worth.parameter.input.name
+        return self.input.name
 
     @property
     def elasticity(self) -> float:
@@ -248,7 +254,7 @@ def _replanned(
     with jax.enable_x64(True):
         lattice = lattice_of(start.problem)
         points = [lattice.point(design_values(start))]
-        for each in chosen:
+        for each in counted(chosen, "input"):
             factor = each.worth.factor
             ends = []
             for side in (factor, 2.0 - factor):
@@ -259,7 +265,7 @@ def _replanned(
                     break
                 ends.append(end)
             if len(ends) == 2:
-                done[each.name] = ReoptimizedValue(*ends, today=start.objective, bound=start.certificate.lower_bound)
+                done[each.name] = ReoptimizedValue(start.objective, start.certificate.lower_bound, *ends)
     return done
 
 
@@ -277,7 +283,7 @@ def _end(
     Return None where time ran out before a lower bound was known, or where the moved question has no convex relaxation. A new
     design is appended to `points`.
     """
-    moved = start.problem.with_numbers({number.worth.parameter.input.place: factor})
+    moved = start.problem.with_numbers({number.input.place: factor})
     try:
         found = solve_global(
             moved, deadline=deadline, progress=progress, designs=points, explain=False, options=options

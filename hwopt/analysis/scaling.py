@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 from hwopt.analysis.chip_time import chip_time
+from hwopt.declared import derived, shown
 from hwopt.design.metrics import metric_of
 from hwopt.errors import UserError
 from hwopt.hardware.cluster import Cluster
@@ -20,6 +21,7 @@ from hwopt.model.report import TrainingReport, over_words
 from hwopt.model.training import learning
 from hwopt.planning.plan_search import best_plan
 from hwopt.planning.plan_table import PlanSearch
+from hwopt.progress import counted
 from hwopt.validation import number_of
 from hwopt.workload.operators import Operators
 from hwopt.workload.training import TrainingRun
@@ -113,17 +115,17 @@ class ScalingStep:
         """Return a ratio of the two sizes, normalized to one doubling of chips."""
         return ratio ** (1.0 / math.log2(self.after.chips / self.before.chips))
 
-    @property
+    @derived(meaning="share of the run time that a doubling of chips saves", key="saved_by_a_doubling")
     def saved(self) -> float:
         """Return the share of the run time that a doubling of chips saves; at most a half."""
         return 1.0 - self._a_doubling(self.after.time_s / self.before.time_s)
 
-    @property
+    @derived(meaning="relative cost increase of the run by a doubling of chips", key="dearer_by_a_doubling")
     def dearer(self) -> float:
         """Return the relative cost increase of the run by a doubling of chips."""
         return self._a_doubling(self.after.cost_usd / self.before.cost_usd) - 1.0
 
-    @property
+    @derived("USD/s", "cost of finishing a second sooner; null where no time is saved")
     def usd_per_second_saved(self) -> float | None:
         """Return the cost of finishing a second sooner; None where no time is saved."""
         sooner = self.before.time_s - self.after.time_s
@@ -155,8 +157,8 @@ class Scaling:
     sizes: list[ScalingPoint]
     objective: str
     weak: bool
-    least_saving: float
-    most_dearer: float
+    least_saving: float = shown(meaning="share of the time that a doubling of chips must save to pay")
+    most_dearer: float = shown(meaning="limit of the relative cost increase by a doubling")
 
     @property
     def trained(self) -> list[ScalingPoint]:
@@ -239,7 +241,9 @@ def scale(
             "weak: time and money are counted to one loss, and no law tells it of a model that predicts no text"
         )
     runs = [_run_on(workload, count, sizes[0]) if weak else workload for count in sizes]
-    found = [_answer(cluster_of, *each, objective, common) for each in zip(sizes, runs, strict=True)]
+    found = [
+        _answer(cluster_of, *each, objective, common) for each in counted([*zip(sizes, runs, strict=True)], "size")
+    ]
     if all(each.search is None for each in found):
         raise UserError(found[0].refused)
     return Scaling(_to_one_loss(found) if weak else found, objective, weak, least_saving, most_dearer)

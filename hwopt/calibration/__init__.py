@@ -1,1 +1,1 @@
-"""Measured runs and the model's accuracy: data tables, validation, calibration, prediction intervals, collectives."""
+"""Measured runs and the model's accuracy: data tables, validation, calibration, prediction intervals."""

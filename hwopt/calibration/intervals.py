@@ -1,7 +1,7 @@
 """Prediction intervals: ranges that contain the measured value in four of five cases.
 
 Half widths are in log units of step time, `exp(base + sum of the terms that apply)`. They come from errors on held-out studies
-(`hwopt.calibration.fit.interval_width`). The terms describe predictions with larger errors:
+(`results.benchmarks.interval_width`). The terms describe predictions with larger errors:
 
 - low predicted utilization, the most important one: overheads are known less well than arithmetic;
 - mixture-of-experts models and 4-bit products;
@@ -17,17 +17,15 @@ within 0.19. The error of Gaudi's fine-tuning scripts, 0.93, cannot be predicted
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache, singledispatch
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from hwopt import catalog
 from hwopt.catalog import Calibration
+from hwopt.catalog.calibrations import calibration_table
 from hwopt.catalog.chips import architecture
-from hwopt.catalog.load import read_toml
-from hwopt.catalog.names import data_root
 from hwopt.hardware.calibration import FAMILY, STACK
 from hwopt.solver.solution import Solution
 from hwopt.types import PRECISIONS
@@ -127,11 +125,6 @@ class Interval:
         return value * math.exp(-half), value * math.exp(half)
 
 
-@cache
-def _serving_widths() -> Mapping[str, Any]:
-    return read_toml(Path(str(data_root() / "calibrations" / "serving.toml")))
-
-
 def interval(
     workload: Any,
     architecture: str,
@@ -157,12 +150,20 @@ def interval(
     """
     if calibration is None or "base" not in calibration.intervals:
         return None
-    return _interval(workload, architecture, stack, calibration, without, of)
-
-
-@cache
-def _table_widths() -> Mapping[str, Any]:
-    return read_toml(Path(str(data_root() / "calibrations" / "operators.toml")))
+    if isinstance(workload, Service):
+        table = calibration_table("serving")
+        experts = "experts" if float(workload.model.experts) > 1.0 else "dense"
+        half = table["left_out"].get(without, table["half_widths"])[experts]
+        known = architecture in table["families"]
+        return Interval(half if known else half * math.exp(calibration.intervals.get("new_family", 0.0)))
+    if not isinstance(workload, TrainingRun):
+        return None
+    if isinstance(workload.model, Operators):
+        return Interval(_of_a_table(workload.model, without))
+    widths = calibration.widths(architecture, stack)
+    applying = terms(workload, architecture, stack, calibration, without, of)
+    exponent = widths["base"] + sum(widths.get(name, 0.0) * on for name, on in applying.items())
+    return Interval(math.exp(exponent), widths.get(MEMORY, 0.1))
 
 
 def _of_a_table(model: Operators, without: str) -> float:
@@ -170,48 +171,10 @@ def _of_a_table(model: Operators, without: str) -> float:
 
     Only three sources measured such models. Other models therefore get the width of the one with the largest error.
     """
-    table = _table_widths()
+    table = calibration_table("operators")
     own = float(total_parameters(model))
     measured = any(abs(own / each - 1.0) < 1e-6 for each in table["parameters"].values())
     return table["left_out"].get(without, table["half_widths"])["measured" if measured else "other"]
-
-
-def measured_tables() -> tuple[str, ...]:
-    """Names of the catalog's operator tables that were measured."""
-    return tuple(_table_widths()["parameters"])
-
-
-@singledispatch
-def _interval(
-    workload: Any, architecture: str, stack: str, calibration: Calibration, without: str, of: PredictionContext
-) -> Interval | None:
-    return None
-
-
-@_interval.register
-def _(
-    workload: TrainingRun, architecture: str, stack: str, calibration: Calibration, without: str, of: PredictionContext
-) -> Interval | None:
-    if isinstance(workload.model, Operators):
-        return Interval(_of_a_table(workload.model, without))
-    widths, applying = (
-        calibration.widths(architecture, stack),
-        terms(workload, architecture, stack, calibration, without, of),
-    )
-    exponent = widths["base"] + sum(widths.get(name, 0.0) * on for name, on in applying.items())
-    return Interval(math.exp(exponent), widths.get(MEMORY, 0.1))
-
-
-@_interval.register
-def _(
-    workload: Service, architecture: str, stack: str, calibration: Calibration, without: str, of: PredictionContext
-) -> Interval:
-    table = _serving_widths()
-    half = table["left_out"].get(without, table["half_widths"])[
-        "experts" if float(workload.model.experts) > 1.0 else "dense"
-    ]
-    known = architecture in table["families"]
-    return Interval(half if known else half * math.exp(calibration.intervals.get("new_family", 0.0)))
 
 
 def machine_interval(

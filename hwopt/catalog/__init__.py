@@ -20,12 +20,11 @@ from hwopt.catalog.calibrations import (
     usual_operation,
     with_constants,
 )
-from hwopt.catalog.checkpoints import checkpoint
 from hwopt.catalog.chips import check_precision, chip, default_stack, stack
 from hwopt.catalog.clusters import cluster, cluster_pair, prices
 from hwopt.catalog.export_rules import export_rule
 from hwopt.catalog.fabrics import fabric_tiers, parts, topology
-from hwopt.catalog.facilities import cooling, default_cooling, facility
+from hwopt.catalog.facilities import coolant_range, cooling, default_cooling, facility
 from hwopt.catalog.fields import KINDS as kinds
 from hwopt.catalog.load import config_file, leaf, positive, record, sources_of
 from hwopt.catalog.names import find, names
@@ -47,10 +46,13 @@ from hwopt.catalog.plans import parse_plan, plan
 from hwopt.catalog.schema import Record, StatedQuantity
 from hwopt.catalog.services import parse_serving_plan, service, serving_plan, serving_stack
 from hwopt.catalog.silicon import chip_project, project_records
+from hwopt.catalog.systems import rack_sizes, system_of, used_chips
 from hwopt.catalog.workloads import (
     approximations,
+    checkpoint,
     entry_ramp,
     loss_law,
+    model_config,
     model_of,
     named,
     training_run,
@@ -80,6 +82,7 @@ __all__ = [
     "cluster",
     "cluster_pair",
     "config_file",
+    "coolant_range",
     "cooling",
     "default_cooling",
     "default_stack",
@@ -95,6 +98,7 @@ __all__ = [
     "loss_law",
     "machine_key",
     "memory_pool",
+    "model_config",
     "model_of",
     "named",
     "names",
@@ -108,6 +112,7 @@ __all__ = [
     "positive",
     "prices",
     "project_records",
+    "rack_sizes",
     "record",
     "recovery",
     "reliability",
@@ -121,10 +126,12 @@ __all__ = [
     "stack",
     "stated_ramp",
     "storage",
+    "system_of",
     "topology",
     "training_run",
     "transfer",
     "transformer",
+    "used_chips",
     "usual_operation",
     "with_constants",
 ]

@@ -46,20 +46,20 @@ class StatedRamp(NamedTuple):
         for before, after in pairwise(batches):
             if before >= after:
                 raise UserError(
-                    f"batch_ramp: {after:,} sequences behind {before:,}: batches grow, up to the last, {batches[-1]:,}; write "
-                    f"{EXAMPLE}"
+                    f"batch_ramp: {after:,} sequences follow {before:,}: batches must grow, up to the last one, {batches[-1]:,}; "
+                    f"write {EXAMPLE}"
                 )
         ends = [end if share else end / tokens for end, share in zip(self.ends, self.of_run, strict=True)]
         for i, (before, after) in enumerate(pairwise(ends)):
             if before >= after:
                 raise UserError(
-                    f"batch_ramp: {self.batches[i + 1]:,} sequences end at {after * tokens:.4g} tokens, those before at "
-                    f"{before * tokens:.4g}: ends are counted from the start of the run, and grow"
+                    f"batch_ramp: the stage of {self.batches[i + 1]:,} sequences ends at {after * tokens:.4g} tokens, the one "
+                    f"before at {before * tokens:.4g}: ends are counted from the start of the run and must grow"
                 )
         if ends[-1] >= 1.0:
             raise UserError(
-                f"batch_ramp: its last batch begins after {ends[-1] * tokens:.4g} tokens, and the run has {tokens:.4g}: shorten "
-                f"the ramp, or state it in shares of the run, such as {self.batches[0]}@10%"
+                f"batch_ramp: its last batch begins after {ends[-1] * tokens:.4g} tokens, but the run has {tokens:.4g}: shorten "
+                f"the ramp, or write it in percent of the run, such as {self.batches[0]}@10%"
             )
         shares = [after - before for before, after in pairwise([0.0, *ends])]
         return BatchRamp(leaf([each / batches[-1] for each in self.batches]), leaf(shares))
@@ -81,17 +81,17 @@ def stated_ramp(text: str) -> StatedRamp | None:
         stages, last = [*stages, last], ""
     if not stages:
         raise UserError(
-            f"batch_ramp = {text!r} is one batch: a ramp has others before it, such as {EXAMPLE}; --global-batch states one "
-            "for all of the run"
+            f"batch_ramp = {text!r} is a single batch size: write a schedule such as {EXAMPLE}, or use --global-batch for "
+            "a constant batch"
         )
     if len(stages) > MOST_STAGES:
-        raise UserError(f"batch_ramp: {len(stages)} stages before the last; at most {MOST_STAGES}: join some of them")
+        raise UserError(f"batch_ramp: {len(stages)} stages before the last exceed {MOST_STAGES}: merge some of them")
     pairs = []
     for stage in stages:
         batch, at, end = stage.partition("@")
         if not at:
             raise UserError(
-                f"batch_ramp: {stage!r} says no end: write BATCH@TOKENS, such as {EXAMPLE}; only the last has none"
+                f"batch_ramp: {stage!r} has no end: write BATCH@TOKENS, such as {EXAMPLE}; only the last stage has none"
             )
         pairs.append((_batch(batch), _end(end)))
     batches, ends = [batch for batch, _ in pairs], [end for _, end in pairs]
@@ -106,11 +106,11 @@ def _batch(text: str) -> int:
         batch = 0.0
     if batch < 1.0 or batch != round(batch):
         raise UserError(
-            f"batch_ramp: {text.strip()!r} is not a batch size: write sequences per step, a whole number such as 1024 ({EXAMPLE})"
+            f"batch_ramp: {text.strip()!r} is not a batch size: write a whole number of sequences per step ({EXAMPLE})"
         )
     if batch > LARGEST_BATCH:
         raise UserError(
-            f"batch_ramp: a batch of {text} sequences; at most {LARGEST_BATCH:,}: it counts sequences, not tokens"
+            f"batch_ramp: a batch of {text} sequences exceeds {LARGEST_BATCH:,}; write sequences, not tokens"
         )
     return int(batch)
 
@@ -123,7 +123,7 @@ def _end(text: str) -> tuple[float, bool]:
         end = 0.0
     if not 0.0 < end < math.inf:
         raise UserError(
-            f"batch_ramp: {text.strip()!r} is no number of tokens: write where the stage ends, such as 0.25T, 300B, "
+            f"batch_ramp: {text.strip()!r} is not a number of tokens: write the end of the stage, such as 0.25T, 300B, "
             "2.5e11 or 10% of the run"
         )
     return end, "%" in text

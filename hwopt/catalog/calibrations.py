@@ -131,13 +131,19 @@ def calibration(name: str | Path = CALIBRATED) -> Calibration | None:
 
 
 @cache
+def calibration_table(name: str) -> Mapping[str, Any]:
+    """Return the content of a file of `hwopt/data/calibrations`, such as the half widths of intervals."""
+    return read_toml(Path(str(data_root() / "calibrations" / f"{name}.toml")))
+
+
+@cache
 def _published() -> Calibration:
-    path = data_root() / "calibrations" / f"{PUBLISHED}.toml"
-    return _parsed(read_toml(Path(str(path))), str(path))
+    return _parsed(calibration_table(PUBLISHED), f"hwopt/data/calibrations/{PUBLISHED}.toml")
 
 
 def forget_calibrations() -> None:
     """Discard the cached calibration, so that the shipped file is read again when next needed."""
+    calibration_table.cache_clear()
     _published.cache_clear()
 
 
@@ -184,17 +190,17 @@ def _parsed(table: Mapping[str, object], where: str) -> Calibration:
     if not isinstance(left_out, Mapping) or not all(
         isinstance(row, list) and len(row) == len(entries) and all(map(_is_number, row)) for row in left_out.values()
     ):
-        raise UserError(f"{where}: 'left_out' must hold one number a shift for each source")
+        raise UserError(f"{where}: 'left_out' must hold one number per shift for each source")
     intervals = table.get("intervals", {})
     if not _are_numbers(intervals):
         raise UserError(f"{where}: 'intervals' must be a table of numbers")
     own = table.get("own", {})
     if not isinstance(own, Mapping) or not all(_are_numbers(each) and "base" in each for each in own.values()):
-        raise UserError(f"{where}: 'own' must hold a table of numbers, `base` among them, for each machine")
+        raise UserError(f"{where}: 'own' must hold a table of numbers, including `base`, for each machine")
     operation, runs = table.get("operation", ""), table.get("runs", 0)
     if operation not in ("", BENCHMARK, PRODUCTION):
         raise UserError(
-            f"{where}: operation = {operation!r}: must be '{BENCHMARK}' or '{PRODUCTION}', of the runs fitted"
+            f"{where}: operation = {operation!r}: must be '{BENCHMARK}' or '{PRODUCTION}', the operation of the fitted runs"
         )
     return Calibration(
         title=escape.sentence(str(table.get("title", where))),

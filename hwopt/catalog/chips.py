@@ -10,7 +10,7 @@ from hwopt.catalog.schema import Record
 from hwopt.errors import UserError, suggest
 from hwopt.hardware.chip import LEAKAGE_REFERENCE_K, Chip
 from hwopt.hardware.facility import Cooling
-from hwopt.stack import Stack
+from hwopt.stack import Capabilities, Stack
 from hwopt.types import PRECISIONS
 
 SLOTS = {name: name for name in PRECISIONS} | {"fp16": "bf16", "mxfp8": "fp8", "nvfp4": "fp4", "mxfp4": "fp4"}
@@ -66,7 +66,7 @@ def chip(name: str | Path) -> Chip:
     standby = idle - leakage * math.exp(-growth * (LEAKAGE_REFERENCE_K - _IDLE_JUNCTION_K))
     if standby < 0.0:
         entry.refuse(
-            f"leakage alone draws more than {idle:g} W when idle: raise 'idle_fraction' or lower 'leakage_fraction'"
+            f"leakage alone exceeds the idle power of {idle:g} W: raise 'idle_fraction' or lower 'leakage_fraction'"
         )
     links = entry.si("scale_up_bandwidth", supported("links", str(entry.text["scale_up"])).si("bandwidth"))
     die_area, base_area = entry.si("die_area"), entry.si("heat_area", 0.0)
@@ -75,7 +75,7 @@ def chip(name: str | Path) -> Chip:
     core = tdp - standby - hot - bandwidth * energy
     if core <= 0.0:
         entry.refuse(
-            f"a TDP of {tdp:g} W leaves nothing to compute with after standby and leakage "
+            f"a TDP of {tdp:g} W leaves no power for computation after standby and leakage "
             f"({standby + hot:g} W) and memory ({bandwidth * energy:g} W): lower 'memory_energy' or 'idle_fraction'"
         )
     return built(
@@ -89,6 +89,7 @@ def chip(name: str | Path) -> Chip:
         leakage_power_w=leakage,
         core_power_w=core,
         heat_area_m2=heat_area,
+        nic_link_bytes_per_s=nic_link(entry),
         logic_area_m2=die_area + base_area,
     )
 
@@ -134,24 +135,34 @@ def check_precision(name: str | Path, precision: str) -> str:
     native = entry.words("native")
     wanted = precision.lower() if isinstance(precision, str) else str(precision)
     if wanted not in native and slot(precision) not in native:
-        raise UserError(f"chip '{entry.slug}' has no {wanted} units: it has {', '.join(native)}")
+        raise UserError(f"chip '{entry.slug}' does not compute in {wanted}; it supports {', '.join(native)}")
     return wanted
 
 
-def stack(name: str | Path, architecture: str = "default") -> Stack:
+def stack(name: str | Path, architecture: str = "default", any_software: bool = False) -> Stack:
     """Return a software stack on a chip family.
 
     **Arguments:** `name` of the stack, or a path; `architecture` in the words of chip entries (`hopper`, `cdna3`,
     `tpu`, ...). The architecture selects the efficiency of attention kernels, `default` where the stack states none for
-    it.
+    it. `any_software`: whether plans may do what the stack does not document.
 
     **Raises:** `UserError` for an unknown name or a bad file.
     """
     entry = supported("stacks", name)
+    documented = built(Capabilities, entry)
     families = {
         key: architecture if f"{key}.{architecture}" in entry.quantities else "default" for key in keys(Stack, "family")
     }
-    return built(Stack, entry, **{key: entry.si(f"{key}.{family}") for key, family in families.items()})
+    efficiencies = {key: entry.si(f"{key}.{family}") for key, family in families.items()}
+    return built(Stack, entry, capabilities=documented.lifted if any_software else documented, **efficiencies)
+
+
+def nic_link(entry: Record) -> float:
+    """Return the bandwidth of the link between a chip and its NICs, B/s per direction.
+
+    The default is the link to the host. 0 where a chip states neither: its NICs are then not limited.
+    """
+    return entry.si("nic_link", entry.si("host_bandwidth", 0.0))
 
 
 def default_stack(chip_name: str | Path, workload: str | Path = "") -> str:

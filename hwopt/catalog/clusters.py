@@ -1,5 +1,6 @@
 """Clusters from catalog entries: chips, network, building, storage and prices, as a `Cluster`."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from hwopt.catalog.load import built, leaf, positive, record, supported
 from hwopt.catalog.networks import UNLIMITED, network, outside, scale_up_link
 from hwopt.catalog.schema import Record
 from hwopt.catalog.services import serving_stack
+from hwopt.catalog.systems import system_of
+from hwopt.catalog.systems import used_chips as used_chips_of
 from hwopt.errors import UserError
 from hwopt.hardware.cluster import Cluster, ClusterPair
 from hwopt.hardware.peripherals import Operation
@@ -94,10 +97,13 @@ def cluster(
     latency_tail_s: float | None = None,
     bandwidth_spread: float | None = None,
     stack: str | Path | None = None,
+    any_software: bool = False,
     site: str | Path = "us-average",
     cooling: str | Path | None = None,
+    coolant_degc: float | None = None,
     rack: str | Path = "orv3",
     rack_chips: float | None = None,
+    used_chips: float | None = None,
     reliability: str | Path = "fleet-mean",
     recovery: str | Path = "from-storage",
     operation: str | Path | None = None,
@@ -118,13 +124,16 @@ def cluster(
     - `domain` to `bandwidth_spread`: the network, as in `network`. `in_network_reduction` defaults to what the stack
       does.
     - `stack`: software; the chip's usual one by default.
+    - `any_software`: whether training plans may do what the stack does not document.
     - `site`, `cooling`: by default, cooling is what the chip's servers are built for, or the site's.
+    - `coolant_degc`: supply temperature of the coolant, within the range of the cooling; by default the usual one.
     - `rack`, `rack_chips`: the rack, and chips in one instead of as many as fit.
+    - `used_chips`: how many chips of a rack-scale system the job uses; the others are hot spares.
     - `reliability`, `recovery`: failure rates of the fleet, and how jobs recover.
     - `operation`: `production` or `benchmark`; the default depends on `constants` (`usual_operation`). It also sets the
       jitter of links outside the domain, where neither link nor caller states it.
     - `prices`: the price list.
-    - `pool`: memory beyond the chips', by default their hosts'.
+    - `pool`: memory beyond the chips', by default their hosts', as much as their system is sold with.
     - `storage`: of data and checkpoints.
     - `sites`, `lines`: sites that share the chips, and the lines between them (`continental`).
     - `nics_per_server`: NICs shared by a server's chips, instead of the links' bandwidth.
@@ -159,8 +168,16 @@ def cluster(
         operation=operated,
     )
     building = _facilities.facility(site, chip)
-    around = _facilities.cooling(_facilities.default_cooling(chip, site) if cooling is None else cooling, chip)
-    beyond = _peripherals.memory_pool(str(entry.text.get("pool", "none")) if pool is None else pool)
+    around = _facilities.default_cooling(chip, site) if cooling is None else cooling
+    around = _facilities.cooling(around, chip, coolant_degc)
+    beyond, system = (
+        _peripherals.memory_pool(str(entry.text.get("pool", "none")) if pool is None else pool),
+        system_of(chip),
+    )
+    shared = leaf(float(beyond.shares_link) * entry.si("nic_on_host_link", 1.0))
+    beyond = replace(beyond, shares_link=shared)
+    if pool is None and "dram" in system.quantities:
+        beyond = replace(beyond, capacity_bytes=leaf(system.si("dram") / system.si("chips")))
     family = _chips.architecture(entry)
     literature = Cluster(
         chip=_chips.chip(chip),
@@ -176,7 +193,7 @@ def cluster(
         recovery=_peripherals.recovery(recovery),
         operation=built(Operation, operated),
         prices=_prices(prices, chip, scale_up=scale_up, scale_out=scale_out, fabric=fabric, chips=ends),
-        stack=_chips.stack(software, family),
+        stack=_chips.stack(software, family, any_software),
     )
     built_up = with_constants(literature, calibration(constants), family, record("stacks", software).slug)
     if nics_per_server is not None:
@@ -187,7 +204,23 @@ def cluster(
     if clock is not None:
         ratio = leaf(positive(clock, "clock", most=1.0))
         built_up = eqx.tree_at(lambda c: c.chip.clock_ratio, built_up, ratio)
-    return built_up
+    return built_up if used_chips is None else _partly_used(built_up, system, used_chips)
+
+
+def _partly_used(whole: Cluster, system: Record, used: float) -> Cluster:
+    """Return a cluster whose job uses only some chips of each system: a domain and a rack have only these.
+
+    **Raises:** `UserError` for a number of which the catalog knows no use, and for racks that are not those of the system.
+    """
+    known = used_chips_of(system)
+    if used not in known or not float(whole.rack.sold_chips):
+        some = f"jobs use {' or '.join(map(str, known))} of its chips" if known else "jobs use all of its chips"
+        raise UserError(f"used_chips = {used:g}: of {system.title} as it is sold, {some}")
+    return eqx.tree_at(
+        lambda c: (c.rack.chips, c.network.size),
+        whole,
+        (leaf(used), np.concatenate([[used], whole.network.size[1:]])),
+    )
 
 
 def cluster_pair(
@@ -205,6 +238,6 @@ def cluster_pair(
     **Raises:** `UserError` as in `cluster`, and for several sites.
     """
     if float(settings.get("sites", 1.0)) != 1.0:
-        raise UserError("sites: two groups of chips that hand over keys and values stand at one site")
+        raise UserError("sites: prefill and decode groups must share a site, because they exchange KV caches")
     of = lambda chip: cluster(chip, chips, stack=serving_stack(chip) if stack is None else stack, **settings)
     return ClusterPair(prefill=of(prefill), decode=of(decode))

@@ -34,7 +34,7 @@ def mixture(read: Config, spec: ExpertKeys | None, shape: Mapping[str, float]) -
         shared = read.number([spec.shared_width], least=0.0) / width
     sparse = _moe_layers(read, spec, int(layers))
     if not sparse:
-        read.refuse(f"no layer is a mixture of the {experts:g} experts that '{read.look_up(spec.count)[0]}' states")
+        read.refuse(f"no layer uses the {experts:g} experts that '{read.look_up(spec.count)[0]}' states")
     return {
         "ffn": read.number([spec.dense_width]) if spec.dense_width else shape["ffn"], "expert_ffn": width,
         "moe_layers": float(sparse), "experts": experts, "experts_per_token": per_token,
@@ -47,7 +47,7 @@ def _groups(read: Config) -> float:
     count, most = (read.value(key) and read.number([key]) for key in ("n_group", "topk_group"))
     if not count or not most:
         if most or (count or 1.0) > 1.0:
-            read.refuse("'n_group' and 'topk_group' limit routing together: one of them is missing")
+            read.refuse("'n_group' and 'topk_group' must be given together: one of them is missing")
         return 0.0
     if most > count:
         read.refuse(f"'topk_group' = {most:g} is more than 'n_group' = {count:g}")
@@ -110,7 +110,7 @@ def _count_sparse(read: Config, key: str, entries: list[Any], layers: int) -> in
     read.entries(key, layers)
     for each in entries:
         if each not in ("dense", "sparse", True, False):
-            read.refuse(f"'{key}' has a layer {short(each)}, which the model has no term for")
+            read.refuse(f"'{key}' has a layer {short(each)}, which hwopt does not model")
     return sum(each in ("sparse", True) for each in entries)
 
 
@@ -122,13 +122,15 @@ def windows(read: Config, window: Window | None, layers: float) -> dict[str, flo
     kinds = read.entries("layer_types", layers)
     for each in kinds or ():
         if each not in (*_SLIDING, "full_attention"):
-            read.refuse(f"'layer_types' has a layer {short(each)}, which the model has no term for")
+            read.refuse(f"'layer_types' has a layer {short(each)}, which hwopt does not model")
     local = sum(each in _SLIDING for each in kinds) if kinds else None
     off = window is None or (window.switch and not read.flag(window.switch, False))
     missing = window is not None and read.value(window.size) is None and (window.optional or window.size in read.values)
     if window is None or off or missing:
         if local:
-            read.refuse(f"'layer_types' has {local} layers with a window, and no key states how wide it is")
+            read.refuse(
+                f"'layer_types' has {local} layers with sliding-window attention, but no key states the window size"
+            )
         return {}
     width = read.number([window.size], most=MOST_TOKENS)
     if local is None:
@@ -172,5 +174,5 @@ def _local_in_list(read: Config, key: str, layers: int) -> int:
         else:
             kinds.append(each)
     if len(kinds) != layers or any(each not in ("local", "global") for each in kinds):
-        read.refuse(f"'{key}' must say 'local' or 'global' for each of {layers} layers")
+        read.refuse(f"'{key}' must state 'local' or 'global' for each of {layers} layers")
     return kinds.count("local")

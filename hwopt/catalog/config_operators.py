@@ -66,11 +66,11 @@ def built_of_config(config: Mapping[str, Any], where: str) -> Built:
     pattern = config.get("hybrid_override_pattern")
     if isinstance(pattern, str) and (strange := sorted(set(pattern) - set("M*-"))):
         read.refuse(f"model_type '{read.kind}' has {', '.join(mechanisms(config))}, and 'hybrid_override_pattern' has layers "
-                    f"'{''.join(strange)}' (E: experts), which have no operator (only M, * and -)")  # fmt: skip
+                    f"'{''.join(strange)}' (E: experts), which hwopt does not model (only M, * and -)")  # fmt: skip
     read.check_keys((*_COMMON, *layout.reads, *layout.absent, *layout.fixed))
     for key, wanted in layout.fixed.items():
         if config.get(key) not in (None, wanted):
-            read.refuse(f"'{key}' = {config[key]!r} means layers that there is no operator for (only {wanted!r})")
+            read.refuse(f"'{key}' = {config[key]!r} means layers that hwopt does not model (only {wanted!r})")
     return layout.build(read)
 
 
@@ -220,7 +220,7 @@ def _resnet(read: Config) -> Built:
     """Build a residual network of bottleneck blocks on images of 224 x 224 pixels, with strides in the 3 x 3 convolution."""
     depths, widths = read.entries("depths"), read.entries("hidden_sizes")
     if not depths or not widths or len(depths) != len(widths):
-        read.refuse("'depths' and 'hidden_sizes' must be lists of as many stages")
+        read.refuse("'depths' and 'hidden_sizes' must be lists of equal length, one entry per stage")
     labels = read.value("id2label")
     classes = float(len(labels)) if isinstance(labels, dict) and labels else read.number(["num_labels"])
     return resnet([read.check_number("depths", each, 1.0, 1e3) for each in depths],

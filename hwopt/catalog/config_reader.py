@@ -27,7 +27,10 @@ _ABOUT_SHAPE = re.compile(
 
 
 def near(word: str, known: Iterable[str]) -> list[str]:
-    """Return the known spellings of which `word` may be a misspelling: they differ by a letter or two."""
+    """Return up to three known words that are similar to `word`, the most similar first.
+
+    Similarity is the ratio of `difflib`: at least 0.8, or 0.6 for words of up to four letters.
+    """
     return get_close_matches(word, list(known), n=3, cutoff=0.6 if len(word) <= 4 else 0.8)
 
 
@@ -92,9 +95,9 @@ class Config:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             self.refuse(f"'{key}' must be a number, not {short(value)}")
         if not value >= 0 or value == math.inf:
-            self.refuse(f"'{key}' must be a number that is not negative, not {short(value)}")
+            self.refuse(f"'{key}' must be a non-negative number, not {short(value)}")
         if value > most:
-            self.refuse(f"'{key}' = {short(value)} is more than any model has (at most {most:g})")
+            self.refuse(f"'{key}' = {short(value)} exceeds the maximum of {most:g}")
         if value < least:
             bound = "above zero" if least == 1.0 else f"at least {least:g}"
             self.refuse(f"'{key}' must be {bound}, not {value}")
@@ -110,7 +113,7 @@ class Config:
         if isinstance(default, str):
             return self.role(default)
         if nulls:
-            self.refuse(f"'{nulls[0]}' is missing: it is null, and model_type '{self.kind}' needs a number")
+            self.refuse(f"'{nulls[0]}' is null, but model_type '{self.kind}' needs a number")
         if default is None:
             self.missing(keys[0])
         return float(default)
@@ -121,7 +124,7 @@ class Config:
         return isinstance(holder, dict) and (inner or table) in holder and holder[inner or table] is None
 
     def missing(self, key: str) -> NoReturn:
-        self.refuse(f"'{key}' is missing, and model_type '{self.kind}' needs it")
+        self.refuse(f"'{key}' is missing, but model_type '{self.kind}' needs it")
 
     def role(self, name: str) -> float:
         """Return a number by its role instead of its key: "heads", "hidden" or "ffn"."""
@@ -171,7 +174,7 @@ class Config:
                 wanted = self.role(other) if hasattr(family, other) else self.number([other])
                 if self.number([key]) != wanted:
                     stated = short(self.value(key))
-                    self.refuse(f"'{key}' = {stated} is not {wanted:g}, which the closed form has no term for")
+                    self.refuse(f"'{key}' = {stated} is not {wanted:g}, which hwopt does not model")
 
     def check_keys(self, reads: Iterable[str]) -> None:
         """Refuse keys that are not among those read, if they may change the shape or misspell a key that is read."""
@@ -188,11 +191,11 @@ class Config:
             self.refuse(f"'{name}' is not a key of model_type '{self.kind}': {suggest(key, slips)}")
         if self.family is UNKNOWN:
             self.refuse(
-                f"model_type '{self.kind}' is not known, and '{name}' may change its shape{means}; "
-                f"state a model_type of the same layout: {suggest(self.kind, families())}"
+                f"model_type '{self.kind}' is unknown, and '{name}' may change its shape{means}; "
+                f"set model_type to a known one with the same layers: {suggest(self.kind, families())}"
             )
         if value not in OFF and (means or _ABOUT_SHAPE.search(key)):
-            self.refuse(f"'{name}' may change the shape{means}, and is not known of model_type '{self.kind}'")
+            self.refuse(f"'{name}' may change the shape{means}, but is unknown for model_type '{self.kind}'")
 
     def _check_fixed(self, key: str, wanted: Any) -> None:
         value = self.value(key)
@@ -201,9 +204,7 @@ class Config:
         same = [each == wanted and isinstance(each, bool) == isinstance(wanted, bool)
                 for each in (value if isinstance(value, list) else [value])]  # fmt: skip
         if not all(same):
-            self.refuse(
-                f"'{key}' = {short(value)} means layers that the model has no term for (only {wanted!r} is modelled)"
-            )
+            self.refuse(f"'{key}' = {short(value)} means layers that hwopt does not model (only {wanted!r})")
 
     @property
     def kind(self) -> str:

@@ -31,13 +31,13 @@ def day_curve(path: str) -> tuple[float, ...]:
     except csv.Error as error:
         raise UserError(f"day_curve '{path}': not CSV ({error})") from None
     if len(hours) != HOURS:
-        raise UserError(f"day_curve '{path}': {len(hours)} hours, a day has {HOURS}: write {EXAMPLE}")
+        raise UserError(f"day_curve '{path}': has {len(hours)} hours instead of {HOURS}: write {EXAMPLE}")
     for hour, value in enumerate(hours):
         if not (math.isfinite(value) and value >= 0.0):
-            raise UserError(f"day_curve '{path}': {value:g} requests in hour {hour}: must be a number from 0")
+            raise UserError(f"day_curve '{path}': {value:g} requests in hour {hour}: must be 0 or more")
     mean = sum(hours) / HOURS
     if mean == 0.0:
-        raise UserError(f"day_curve '{path}': no hour has any request")
+        raise UserError(f"day_curve '{path}': all hours have 0 requests")
     return tuple(value / mean for value in hours)
 
 
@@ -51,12 +51,10 @@ def _of_toml(path: str, stated: Mapping[str, object]) -> list[float]:
 def _of_csv(path: str, text: str) -> list[float]:
     rows = [row for row in csv.reader(text.splitlines()) if row]
     if not rows or [name.strip() for name in rows[0]] != ["hour", "requests"]:
-        raise UserError(f"day_curve '{path}': begins with {','.join(rows[0]) if rows else 'nothing'}: write {EXAMPLE}")
+        raise UserError(f"day_curve '{path}': has the header '{','.join(rows[0]) if rows else ''}': write {EXAMPLE}")
     for place, row in enumerate(rows[1:]):
         if len(row) != 2 or row[0].strip() != str(place):
-            raise UserError(
-                f"day_curve '{path}': row '{','.join(row)}' where hour {place} was to come: write {EXAMPLE}"
-            )
+            raise UserError(f"day_curve '{path}': row '{','.join(row)}' instead of hour {place}: write {EXAMPLE}")
     return [_number(path, hour, row[1]) for hour, row in enumerate(rows[1:])]
 
 
@@ -64,4 +62,4 @@ def _number(path: str, hour: int, value: Any) -> float:
     try:
         return math.nan if isinstance(value, bool) else read_number(str(value))
     except UserError:
-        raise UserError(f"day_curve '{path}': '{value}' in hour {hour} is no number") from None
+        raise UserError(f"day_curve '{path}': '{value}' in hour {hour} is not a number") from None

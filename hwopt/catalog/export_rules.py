@@ -21,5 +21,7 @@ def export_rule(name: str | Path) -> ExportRule:
         if found:
             paragraphs[paragraph] = found
     if not paragraphs:
-        entry.refuse(f"it states no threshold: a table [{'], ['.join(FIGURES)}] with entries such as '{PARAGRAPHS[0]}'")
+        entry.refuse(
+            f"it states no threshold: add a table [{'], ['.join(FIGURES)}] with entries such as '{PARAGRAPHS[0]}'"
+        )
     return ExportRule(entry.slug, paragraphs)

@@ -103,7 +103,7 @@ def fabric_tiers(name: str | Path, chips: float) -> FabricTiers:
     entry, shape, bill = supported("fabrics", name), topology(name), parts(name)
     link = supported("links", str(entry.text["link"]))
     if link.text.get("role") != "scale_out":
-        entry.refuse(f"link '{link.slug}' is no scale-out link")
+        entry.refuse(f"link '{link.slug}' is not a scale-out link")
     count = positive(chips, "chips", least=1.0, most=UNLIMITED)
     if count > float(shape.largest):
         raise UserError(f"fabric '{entry.slug}' connects {float(shape.largest):,.0f} endpoints, not {count:,.0f}")

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from hwopt.catalog.load import built, record, supported
+from hwopt.catalog.systems import rack_sizes, system_of, used_chips
 from hwopt.hardware.facility import Cooling, Facility, Rack
 from hwopt.hardware.network import Network
 from hwopt.hardware.peripherals import MemoryPool
@@ -40,12 +41,32 @@ def own_cooling(chip: str | Path) -> Cooling:
     return cooling(str(record("chips", chip).text.get("cooling") or "air"), chip)
 
 
-def cooling(name: str | Path, chip: str | Path | None = None) -> Cooling:
+def coolant_range(name: str | Path, chip: str | Path | None = None) -> tuple[float, float]:
+    """Return the lowest and highest supply temperature of a cooling technology's coolant, degC.
+
+    It is the range that the entry states, up to the limit at the inlet that the chip's system states, if any.
+    """
+    stated = supported("cooling", name).quantities["coolant_temperature"]
+    low, high = (stated.value if end is None else end for end in (stated.low, stated.high))
+    return low, high if chip is None else min(high, system_of(chip).si("coolant_limit", high))
+
+
+def cooling(name: str | Path, chip: str | Path | None = None, coolant_degc: float | None = None) -> Cooling:
     """Return a cooling technology around a chip. The chip's own `junction_limit` replaces the entry's where it states one.
 
-    **Raises:** `UserError` for unknown names, bad files, or a coolant that is not cooler than the junction limit.
+    **Arguments:** `coolant_degc`: supply temperature of the coolant, within `coolant_range`; by default the entry's.
+
+    **Raises:** `UserError` for unknown names, bad files, or a coolant that is out of range or not cooler than the junction
+    limit.
     """
     entry = supported("cooling", name)
+    usual, (low, high) = entry.si("coolant_temperature"), coolant_range(name, chip)
+    if coolant_degc is not None:
+        if not low <= coolant_degc <= high:
+            entry.refuse(f"coolant_degc = {coolant_degc:g} must be within {low:g} .. {high:g} degC")
+        own = {"value": float(coolant_degc), "low": low, "high": high}
+        stated = entry.quantities["coolant_temperature"].model_copy(update=own)
+        entry = entry.model_copy(update={"quantities": entry.quantities | {"coolant_temperature": stated}})
     limit = entry.si("junction_temperature")
     if chip is not None:
         limit = supported("chips", chip).si("junction_limit", limit)
@@ -53,8 +74,8 @@ def cooling(name: str | Path, chip: str | Path | None = None) -> Cooling:
     if coolant >= limit:
         entry.refuse(f"a coolant of {coolant:g} degC cannot hold a junction at {limit:g} degC")
     if entry.si("fan_fraction") == 1.0:
-        entry.refuse("'fan_fraction' = 1 leaves no power for anything but fans")
-    return built(Cooling, entry, junction_limit_k=limit + ZERO_CELSIUS_K)
+        entry.refuse("'fan_fraction' = 1 leaves power for fans only")
+    return built(Cooling, entry, junction_limit_k=limit + ZERO_CELSIUS_K, usual_coolant_k=usual + ZERO_CELSIUS_K)
 
 
 def rack(
@@ -78,7 +99,7 @@ def rack(
 
     - `name`: a rack of the catalog, or a path.
     - `chip`, `around`, `building`, `network`, `pool`: the chip and everything that determines its power.
-    - `chips`: chips per rack, instead of as many as fit.
+    - `chips`: chips per rack, instead of as many as fit among those in which the chip's system is sold.
     - `scale_up`: the link whose cables fill the rack, instead of the chip's own.
 
     A link that states no cables has those of NVLink 5. A link may state energy and price of its optics between racks;
@@ -86,7 +107,7 @@ def rack(
 
     **Raises:** `UserError` for unknown names or bad files.
     """
-    entry = supported("racks", name)
+    entry, system = supported("racks", name), system_of(chip)
     link = supported("links", str(supported("chips", chip).text["scale_up"]) if scale_up is None else scale_up)
     usual = supported("links", _USUAL_CABLES)
     area, weight = (link.si(key, usual.si(key)) for key in ("cable_area", "cable_weight"))
@@ -110,12 +131,16 @@ def rack(
 
         most = fit(boards)
         chips = domain * (most // domain) if most >= domain else fit(boards + optics)
+        chips = max((size for size in rack_sizes(system) if size <= chips), default=chips)
     servers = supported("chips", chip).si("server_chips", 1.0)
+    whole = bool(used_chips(system)) and system.si("chips") == chips == float(network.size[0])
     return built(
         Rack,
         entry,
         chips=chips,
         server_chips=servers,
+        system_chips=system.si("chips"),
+        sold_chips=chips if whole else 0.0,
         cable_area_m2_per_byte_per_s=area,
         cable_weight_kg_per_byte_per_s=weight,
         optics_energy_j_per_byte=optics_energy,

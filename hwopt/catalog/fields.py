@@ -16,7 +16,7 @@ from hwopt.hardware.process import Process
 from hwopt.hardware.technology import Technology
 from hwopt.hardware.topology import Crossbar, Dragonfly, FatTree, FullMesh, Parts, Torus
 from hwopt.quantity import Quantity, quantities
-from hwopt.stack import Stack
+from hwopt.stack import DOCUMENTED, Capabilities, Stack
 from hwopt.types import PRECISIONS
 from hwopt.workload.blueprint import StatedClaim
 from hwopt.workload.learning import LossLaw
@@ -43,6 +43,7 @@ class Entry:
     """The keys of one type of catalog entry."""
 
     noun: str  # of one entry, for messages
+    meaning: str  # what the entries describe
     text: tuple[str, ...]
     quantities: dict[str, str]  # key -> SI unit
     required: tuple[str, ...] = ()
@@ -76,6 +77,7 @@ def _by_unit(words: Mapping[str, str]) -> dict[str, str]:
 
 def _entry(
     noun: str,
+    meaning: str,
     kind: type,
     of: str = "",
     *,
@@ -92,6 +94,7 @@ def _entry(
     **Arguments:**
 
     - `noun`: name of one entry, for messages.
+    - `meaning`: what the entries describe.
     - `kind`, `of`: the module's class, and the part of its fields that this file states.
     - `texts`, `numbers`, `tables`: required keys in addition to the module's.
     - `optional_texts`, `optional`, `optional_tables`: optional ones.
@@ -100,6 +103,7 @@ def _entry(
     lists = {str(each.key): (each.elements, each.unit or "1") for each in _stated(kind, of) if each.elements}
     return Entry(
         noun,
+        meaning,
         (*_COMMON, *texts.split(), *optional_texts.split()),
         {**keys(kind, of), **numbers, **optional},
         (*texts.split(), *_required(kind, of), *numbers, *(tables or ())),
@@ -117,15 +121,16 @@ CAUSES = ("dies", "stacks", "hosts", "links", "switches", "racks", "cooling", "s
 ENTRIES: Mapping[str, Entry] = {
     "chips": _entry(
         "chip",
+        "accelerators: compute, memory, power, price",
         Chip,
         texts="architecture native scale_up scale_out",
-        optional_texts="process topology memory_type form_factor half_of default_stack cooling pool",
+        optional_texts="process topology memory_type form_factor half_of default_stack cooling pool system",
         numbers=_by_unit(
             {"W": "tdp", "1": "idle_fraction leakage_fraction", "chip": "scale_up_domain", "B/s": "scale_out_bandwidth"}
         ),
         optional=_by_unit(
             {
-                "1": "year dies transistors scale_up_efficiency memory_sites flat_rings",
+                "1": "year dies transistors scale_up_efficiency memory_sites flat_rings nic_on_host_link",
                 "chip": "server_chips",
                 "Hz": "nominal_clock",
                 "B": "register_file local_sram",
@@ -136,8 +141,26 @@ ENTRIES: Mapping[str, Entry] = {
             }
         ),
     ),
+    "systems": Entry(
+        "system",
+        "servers, racks and slices as they are sold",
+        (*_COMMON, "chip", "cooling", "systems_per_rack", "used_chips", "slices", "price_date"),
+        _by_unit(
+            {
+                "chip": "chips scale_up_domain",
+                "1": "hosts compute_nics management_nics rack_units racks",
+                "B": "dram local_storage",
+                "B/s": "dram_bandwidth nic_rate",
+                "W": "typical_power maximum_power",
+                "USD": "price",
+                "degC": "coolant_limit",
+            }
+        ),
+        ("chip", "cooling", "chips", "compute_nics", "nic_rate", "scale_up_domain"),
+    ),
     "links": Entry(
         "link",
+        "scale-up and scale-out links, with switches and NICs",
         (*_COMMON, "role", "topology"),
         {key: each.unit or "1" for each in quantities(Network).values() if (key := each.key or each.follows)}
         | keys(Rack, "scale_up")
@@ -155,6 +178,7 @@ ENTRIES: Mapping[str, Entry] = {
     ),
     "fabrics": Entry(
         "fabric",
+        "network topologies outside the scale-up domain",
         (*_COMMON, "topology", "link"),
         {
             key: unit
@@ -163,13 +187,15 @@ ENTRIES: Mapping[str, Entry] = {
         },
         ("topology", "link", *_required(Parts)),
     ),
-    "pools": _entry("memory pool", MemoryPool),
-    "storages": _entry("storage", Storage),
-    "lines": _entry("line", Sites),
+    "pools": _entry("memory pool", "memory beyond HBM: host memory, CXL, pooled memory", MemoryPool),
+    "storages": _entry("storage", "storage of data and checkpoints", Storage),
+    "lines": _entry("line", "WAN links between sites", Sites),
     "workloads": _entry(
         "workload",
+        "models to train or serve",
         Transformer,
-        optional_texts="family parameter_count_reason approximations batch_ramp sample unit_of_work predicts stack checkpoint",
+        optional_texts="family parameter_count_reason approximations batch_ramp sample unit_of_work predicts stack "
+        "checkpoint config",
         numbers={"sequence_length": "token"},
         alternatives={OPERATORS: ("hidden", "sequence_length")},
         optional=keys(TrainingRun)
@@ -178,15 +204,25 @@ ENTRIES: Mapping[str, Entry] = {
     ),
     "stacks": _entry(
         "stack",
+        "software: achieved efficiencies, overlap and overheads",
         Stack,
-        optional_texts="framework purpose family runs_on zero recompute sequence_parallel pads_heads stages in_network_reduction",
+        optional_texts="framework purpose family runs_on zero recompute sequence_parallel pads_heads stages "
+        "in_network_reduction formats dispatchers",
         tables={key: (ARCHITECTURES, unit) for key, unit in keys(Stack, "family").items()},
+        optional_tables={DOCUMENTED: (tuple(quantities(Capabilities)), "1")},
     ),
-    "cooling": _entry("cooling", Cooling),
-    "racks": _entry("rack", Rack),
-    "sites": _entry("site", Facility, optional_texts="cooling", numbers={"pue": "1"}),
+    "cooling": _entry("cooling", "cooling technologies", Cooling),
+    "racks": _entry("rack", "racks: power, weight, cables, space", Rack),
+    "sites": _entry(
+        "site",
+        "climate, electricity price, carbon intensity, building cost",
+        Facility,
+        optional_texts="cooling",
+        numbers={"pue": "1"},
+    ),
     "prices": _entry(
         "price list",
+        "price lists: purchase, rental, manufacturing cost",
         Prices,
         numbers=keys(ChipProject)
         | {"price_factor": "1", "chip_usd_per_bf16_flops": "USD/(FLOP/s)", "chip_base_floor_fraction": "1"},
@@ -201,29 +237,39 @@ ENTRIES: Mapping[str, Entry] = {
     ),
     "reliability": _entry(
         "reliability",
+        "failure rates, measured on fleets",
         Reliability,
         optional_texts="counted_on",
         numbers={"storage_bandwidth": "B/s", "failures": "1/s"},
         optional={"rack_chips": "chip", "oversubscription": "1"},
         optional_tables={"causes": (CAUSES, "1")},
     ),
-    "recoveries": _entry("recovery", Recovery),
-    "deployments": _entry("deployment", Deployment),
-    "operations": _entry("operation", Operation, numbers={"latency_tail": "s", "bandwidth_spread": "1"}),
-    "laws": _entry("law", LossLaw, numbers={"text_stock": "token"}),
-    "transfers": _entry("transfer", Transfer),
-    "processes": _entry("process", Process),
+    "recoveries": _entry("recovery", "how jobs resume after a failure", Recovery),
+    "deployments": _entry("deployment", "data halls: time and cost to build, convert or rent", Deployment),
+    "operations": _entry(
+        "operation",
+        "slowdowns of production runs against benchmarks",
+        Operation,
+        numbers={"latency_tail": "s", "bandwidth_spread": "1"},
+    ),
+    "laws": _entry("law", "scaling laws of the training loss", LossLaw, numbers={"text_stock": "token"}),
+    "transfers": _entry("transfer", "laws of transfer learning: data that pre-training replaces", Transfer),
+    "processes": _entry("process", "semiconductor processes: wafer price, defects, carbon", Process),
     "technologies": _entry(
         "technology",
+        "logic, SRAM and link interfaces of parametric chips, by process",
         Technology,
         texts="memory template",
         optional_texts="process",
         numbers={"speed": "1", "energy": "1"},
     ),
-    "memories": _entry("memory", Technology, "memory"),
-    "datapaths": _entry("datapath", Technology, "datapath"),
+    "memories": _entry("memory", "HBM generations of parametric chips", Technology, "memory"),
+    "datapaths": _entry(
+        "datapath", "transistors and energy of a compute unit in parametric chips", Technology, "datapath"
+    ),
     "designs": _entry(
         "design",
+        "public chip designs from which parametric chips start",
         Technology,
         "design",
         texts="die technology memory",
@@ -236,11 +282,13 @@ ENTRIES: Mapping[str, Entry] = {
     ),
     "blueprints": _entry(
         "blueprint",
+        "claims about machines to check, see hwopt check",
         StatedClaim,
         optional_texts="workload chip precision plan stack site cooling fabric scale_out prices operation",
     ),
     "export_rules": Entry(
         "export rule",
+        "export-control rules for chips",
         (*_COMMON, "effective", "replaced"),
         {},
         ("effective",),
@@ -252,6 +300,7 @@ ENTRIES: Mapping[str, Entry] = {
 KINDS = tuple(ENTRIES)
 
 COUNTS = frozenset({
+    *keys(Capabilities),
     "chips", "racks", "rack_chips", "server_chips", "scale_up_domain", "dies", "memory_stacks", "memory_sites", "layers", "experts",
     "heads", "vocab", "sequence_length", "global_batch", "global_batch_sequences", "steps", "radix", "rails", "planes", "hosts",
     "routers", "dimensions",
@@ -264,7 +313,8 @@ NEVER_ZERO = frozenset({
     "reduction_factor", "in_network_reduction", "oversubscription", "pod", "gemm_efficiency_factor", "expert_gemm_factor",
     "gather_efficiency", "attention_forward_efficiency", "attention_backward_efficiency", "pue", "construction_lifetime",
     "server_lifetime", "reference_domain", "die_area", "occupancy", "supply_efficiency", "distribution_efficiency",
-    "wet_bulb_spread", "chiller_cop", "heat_flux", "area_resistance", "busbar_limit", "weight_limit", "failures",
+    "wet_bulb_spread", "range", "room_range", "chiller_cop",
+    "heat_flux", "area_resistance", "busbar_limit", "weight_limit", "failures",
     "snapshot_bandwidth", "storage_bandwidth", "irreducible_loss", "parameter_coefficient", "parameter_exponent",
     "token_coefficient", "token_exponent", "critical_batch_tokens", "critical_reference_tokens", "repetition_epochs",
     "text_stock", "wafer_diameter", "clustering", "interposer_clustering", "die_bond_yield", "stack_bond_yield",

@@ -142,7 +142,7 @@ def read_config(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     except ValueError as failure:  # not JSON, or an integer of thousands of digits
         raise UserError(f"{path} is not JSON: {failure}") from None
     if not isinstance(config, dict):
-        raise UserError(f"{path} holds no table of keys")
+        raise UserError(f"{path} holds no JSON object")
     if _deep(config, _LEVELS):
         raise UserError(f"{path} is not a config.json: it is nested too deeply")
     return config, _text_part(config, str(path))
@@ -172,7 +172,7 @@ def _text_part(config: dict[str, Any], where: str) -> dict[str, Any]:
         raise UserError(f"{where}: 'text_config' must be a table of keys, not {short(inner)}")
     if kind not in composites() and not beside:
         raise UserError(
-            f"{where}: model_type '{kind}' is not known, and has parts beside its 'text_config': {suggest(kind, composites())}"
+            f"{where}: model_type '{kind}' is unknown and has parts besides its 'text_config': {suggest(kind, composites())}"
         )
     for key in config:
         if near(key, ["tie_word_embeddings"]) not in ([], [key]):
@@ -211,7 +211,7 @@ def shape_of_config(config: Mapping[str, Any], where: str) -> dict[str, float]:
     for key in MUST_BE_OFF:
         if config.get(key):
             reason = "an encoder" if key == "is_encoder_decoder" else f"'{key}'"
-            read.refuse(f"model_type '{read.kind}' has {reason}, which the model has no term for")
+            read.refuse(f"model_type '{read.kind}' has {reason}, which hwopt does not model")
     read.check()
     layers, hidden = read.number(family.layers, most=MOST_LAYERS), read.number(family.hidden)
     tied = read.flag("tie_word_embeddings", family.tied)
@@ -228,7 +228,7 @@ def _family_of(config: Mapping[str, Any], where: str) -> ConfigFamily:
     kind = config.get("model_type")
     if not isinstance(kind, str) or not kind:
         raise UserError(
-            f"{where}: 'model_type' is missing: without it no key has a certain meaning (Llama's is 'llama')"
+            f"{where}: 'model_type' is missing: it determines the meaning of all other keys (such as 'llama')"
         )
     reason = refusal(kind)
     inner = config.get("text_config")
@@ -237,20 +237,20 @@ def _family_of(config: Mapping[str, Any], where: str) -> ConfigFamily:
         reason = named or reason
         known = isinstance(inner, dict) and str(inner.get("model_type")) in families()
         hint = "; its 'text_config' alone can be read from a file of its own" if known else ""
-        raise UserError(f"{where}: model_type '{kind}' has {reason}, which the model has no term for{hint}")
+        raise UserError(f"{where}: model_type '{kind}' has {reason}, which hwopt does not model{hint}")
     if kind in families():
         return families()[kind]
     if kind in composites():
-        raise UserError(f"{where}: 'text_config' is missing, and model_type '{kind}' needs it")
+        raise UserError(f"{where}: 'text_config' is missing, but model_type '{kind}' needs it")
     slips = near(kind, [*families(), *layouts.refused_types(), *composites()])
     if slips:
-        raise UserError(f"{where}: model_type '{kind}' is not known: {suggest(kind, slips)}")
+        raise UserError(f"{where}: model_type '{kind}' is unknown: {suggest(kind, slips)}")
     if named:
-        raise UserError(f"{where}: model_type '{kind}' is not known, and has {named}, which the model has no term for")
+        raise UserError(f"{where}: model_type '{kind}' is unknown and has {named}, which hwopt does not model")
     act = config.get("hidden_act")
     if act is not None and act not in _GATED:
-        raise UserError(f"{where}: model_type '{kind}' is not known, and 'hidden_act' = {short(act)} leaves open whether its "
-                        f"MLP is gated; state a model_type of the same layout: {suggest(kind, families())}")  # fmt: skip
+        raise UserError(f"{where}: model_type '{kind}' is unknown, and 'hidden_act' = {short(act)} does not tell whether "
+                        f"its MLP is gated; set model_type to one with the same layers: {suggest(kind, families())}")  # fmt: skip
     return UNKNOWN
 
 
@@ -289,7 +289,7 @@ def _attention(read: Config, family: ConfigFamily, hidden: float) -> dict[str, f
         if head != int(head):
             key = read.look_up(family.heads)[0] or family.heads[0]
             read.refuse(
-                f"'{key}' = {heads:g} does not divide the hidden size {hidden:g}, and no head dimension is stated"
+                f"'{key}' = {heads:g} does not divide the hidden size {hidden:g}, and no head dimension is given"
             )
     kv_heads = _kv_heads(read, family, heads)
     if heads % kv_heads:

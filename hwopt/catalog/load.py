@@ -78,7 +78,7 @@ def supported(kind: str, name: str | Path) -> Record:
     """
     entry = record(kind, name)
     if "unsupported" in entry.text:
-        raise UserError(f"{ENTRIES[kind].noun} '{entry.slug}' cannot be modelled: {entry.text['unsupported']}")
+        raise UserError(f"{ENTRIES[kind].noun} '{entry.slug}' cannot be modeled: {entry.text['unsupported']}")
     return entry
 
 
@@ -106,15 +106,15 @@ def _on_its_base(kind: str, path: Path, above: tuple[Path, ...]) -> dict[str, An
     if config := config_file(kind, path):
         return config_table(config)
     if path.suffix.lower() != ".toml":
-        raise UserError(f"{path}: a {ENTRIES[kind].noun} is read from a .toml file")
+        raise UserError(f"{path}: a {ENTRIES[kind].noun} must be a .toml file")
     table = read_toml(path)  # refuses impossible file names
     if path.resolve() in above:
-        raise UserError(f"{path}: 'base' leads back to the file itself")
+        raise UserError(f"{path}: 'base' refers back to the file itself")
     if "base" not in table:
         return table
     name = table.pop("base")
     if not isinstance(name, str) or not name.strip():
-        raise UserError(f"{path}: 'base' must name a {ENTRIES[kind].noun} of the catalogue or a .toml file")
+        raise UserError(f"{path}: 'base' must name a {ENTRIES[kind].noun} of the catalog or a .toml file")
     if is_path(name):
         base = _on_its_base(kind, path.parent / name, (*above, path.resolve()))
     else:
@@ -139,13 +139,15 @@ def read_toml(path: Path) -> dict[str, object]:
     """
     text = read_text(path)
     if _ENDLESS.search(text):
-        raise UserError(f"{path} holds a number of more than 255 digits, outside the range that a computer holds")
+        raise UserError(
+            f"{path} holds a number of more than 255 digits, outside the range of 64-bit floating-point numbers"
+        )
     try:
         return tomllib.loads(text, parse_float=_number)
     except ValueError as failure:
         raise UserError(f"{path} is not TOML: {failure}") from None
     except RecursionError:
-        raise UserError(f"{path} is not TOML that anyone wrote: it is nested too deeply") from None
+        raise UserError(f"{path} is not valid TOML: it is nested too deeply") from None
 
 
 _ENDLESS = re.compile("[0-9a-fA-F](?:_?[0-9a-fA-F]){255}")
@@ -165,7 +167,7 @@ def built(kind: type[Module], entries: Record | Mapping[str, Record], **computed
     - `entries`: the entry that states its fields; or several, by the `of` of the fields' declarations.
     - `computed`: values, in SI units, of fields that no file states, or that replace the stated ones.
 
-    **Raises:** `UserError` for a number that the entry lacks, or that is above its declared maximum.
+    **Raises:** `UserError` for a number that the entry lacks, or that is outside its declared bounds.
     """
     records = {"": entries} if isinstance(entries, Record) else entries
     declared, values = quantities(kind), dict(computed)
@@ -176,9 +178,15 @@ def built(kind: type[Module], entries: Record | Mapping[str, Record], **computed
         if each.elements:
             values[name] = [record.si(f"{key}.{element}") for element in each.elements]
             continue
-        values[name] = record.si(key, each.default) + (ZERO_CELSIUS_K if each.stated == "degC" else 0.0)
-        if values[name] > each.most:
-            record.refuse(f"'{key}' = {values[name]:g} must not exceed {each.most:g}")
+        shift = ZERO_CELSIUS_K if each.stated == "degC" else 0.0
+        values[name] = record.si(key, each.default) + shift
+        if not each.least <= values[name] <= each.most:
+            over = (
+                f"not exceed {each.most - shift:g}"
+                if values[name] > each.most
+                else f"be at least {each.least - shift:g}"
+            )
+            record.refuse(f"'{key}' = {values[name] - shift:.6g} must {over}")
     return kind(**{name: leaf(value) if name in declared else value for name, value in values.items()})
 
 

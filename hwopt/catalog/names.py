@@ -36,7 +36,7 @@ def check_kind(kind: str) -> str:
     **Raises:** `UserError` that suggests the types of `KINDS`, for any other word.
     """
     if kind not in KINDS:
-        raise UserError(f"unknown kind of catalogue entry '{kind}': {suggest(kind, KINDS)}")
+        raise UserError(f"unknown kind of catalog entry '{kind}': {suggest(kind, KINDS)}")
     return kind
 
 
@@ -95,7 +95,7 @@ def find(kind: str, name: str) -> str:
         if wanted in other:
             return other[wanted]
     spellings = {*known, *other}
-    raise UserError(f"unknown name '{name}' in the catalogue's {kind}: {suggest(slug(name) or name, spellings)}")
+    raise UserError(f"unknown name '{name}' in the catalog's {kind}: {suggest(slug(name) or name, spellings)}")
 
 
 def _check_rivals(kind: str, name: str) -> None:
@@ -111,9 +111,9 @@ def _check_rivals(kind: str, name: str) -> None:
         owners.append(f"hwopt (another name of '{aliases(kind)[name]}')")
     if files and len(owners) > 1:
         raise UserError(
-            f"'{name}' of the catalogue's {kind} is offered by {' and by '.join(sorted(owners))}: uninstall one, or ask its "
+            f"'{name}' in the catalog's {kind} is offered by {' and by '.join(sorted(owners))}: uninstall one, or ask its "
             "authors to rename the file"
         )
     for each in files:
         if each.path.stem != slug(name):
-            raise UserError(f"{each.path}: call the file {slug(name)}.toml, as names of the catalogue are written")
+            raise UserError(f"{each.path}: rename the file to {slug(name)}.toml, the spelling of catalog names")

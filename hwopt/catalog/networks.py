@@ -83,7 +83,7 @@ def outside(
     entry = supported("chips", chip)
     beside = {"scale_out": scale_out, "pod": pod, "oversubscription": oversubscription}
     if fabric is not None and (asked := [name for name, value in beside.items() if value is not None]):
-        raise UserError(f"fabric '{fabric}' brings its own {asked[0]}: leave {asked[0]} = {beside[asked[0]]} out")
+        raise UserError(f"fabric '{fabric}' has its own {asked[0]}: remove {asked[0]} = {beside[asked[0]]}")
     counted = None if fabric is None else fabric_tiers(fabric, chips)
     own = str(entry.text["scale_out"])
     link = supported("links", counted.link if counted else (own if scale_out is None else scale_out))
@@ -190,8 +190,10 @@ def network(
         reduction = [link.si("in_network_reduction", plain) for link, plain in zip(each, reduction, strict=True)]
     tail = _jitter("latency_tail_s", latency_tail_s, outer.link, operation)
     spread = _jitter("bandwidth_spread", bandwidth_spread, outer.link, operation)
+    # A tree needs direct paths between any two chips: networks wired to neighbors only have rings only.
+    pod_tree = NO_TREES if outer.links > 1.0 else outer.link.si("tree_step", NO_TREES)
     if spread > 1.0:
-        raise UserError(f"bandwidth_spread = {spread:g} must not exceed 1: links would deliver less than nothing")
+        raise UserError(f"bandwidth_spread = {spread:g} must not exceed 1: bandwidths would be negative")
     return Network(
         size=leaf([size, pod_size]),
         bandwidth_bytes_per_s=leaf([inside, *outer.bandwidth_bytes_per_s]),
@@ -204,7 +206,7 @@ def network(
         links=leaf([inner.si("links", 1.0), outer.links]),
         sharing=leaf([_sharing(inner.si("links", 1.0), size), _sharing(outer.links, pod_size / size)]),
         crossings=leaf([_crossings(inner), outer.crossings]),
-        tree_step=leaf([inner.si("tree_step", NO_TREES), _tree_step(outer), outer.link.si("tree_step", NO_TREES)]),
+        tree_step=leaf([inner.si("tree_step", NO_TREES), pod_tree, outer.link.si("tree_step", NO_TREES)]),
         latency_tail_s=leaf([inner.si("latency_tail", 0.0), tail, tail]),
         bandwidth_spread=leaf([inner.si("bandwidth_spread", 0.0), spread, spread]),
         level_chips=leaf(inner.si("level_chips", NO_LEVELS)),
@@ -223,11 +225,3 @@ def _jitter(name: str, asked: float | None, link: Record, operation: Record | No
         key = name.removesuffix("_s")
         return link.si(key, 0.0 if operation is None else operation.si(key))
     return 0.0 if asked == 0 else positive(asked, name)
-
-
-def _tree_step(outer: Outside) -> float:
-    """Return the pod tier's latency of a tree level relative to a ring step.
-
-    A tree needs direct paths between any two chips. Networks wired to neighbors only therefore have rings only.
-    """
-    return NO_TREES if outer.links > 1.0 else outer.link.si("tree_step", NO_TREES)

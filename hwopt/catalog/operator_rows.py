@@ -34,7 +34,7 @@ def read_operators(
         )
     if len(rows) > _MOST_ROWS:
         raise UserError(
-            f"{where}: {len(rows):,} operators are more than {_MOST_ROWS:,}: state equal ones once, with their 'count'"
+            f"{where}: {len(rows):,} operators exceed {_MOST_ROWS:,}: write equal ones once, with their 'count'"
         )
     wrong: list[str] = []
     operators: list[Operator] = []
@@ -83,5 +83,5 @@ def _value(key: str, value: Any, at: str) -> Any:
     if value < 0.0 or (value == 0.0 and key not in MAY_BE_ZERO):
         raise UserError(f"{at}: '{key}' = {value:g} must be above zero")
     if value > _MOST:
-        raise UserError(f"{at}: '{key}' = {value:g} is more than any model has")
+        raise UserError(f"{at}: '{key}' = {value:g} exceeds what any model has; is the unit right?")
     return float(value)

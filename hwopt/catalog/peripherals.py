@@ -1,4 +1,8 @@
-"""Catalog entries around chips and network: memory pools, storage, lines between sites, failure rates and operation."""
+"""Read catalog entries on everything around chips and network.
+
+They cover memory pools, storage, links between sites, failures and recovery. Further ones are the market of a machine, spot
+chips, and operating conditions such as stalls and stragglers.
+"""
 
 import math
 from pathlib import Path
@@ -48,9 +52,9 @@ def sites(count: float, lines: str | Path | None = None, chips: float = math.inf
     """
     number = positive(count, "sites", least=1.0)
     if number != round(number) or number > chips:
-        raise UserError(f"sites = {number:g} must be an integer, of no more than the {chips:,.0f} chips")
+        raise UserError(f"sites = {number:g} must be an integer of at most the {chips:,.0f} chips")
     if lines is not None and number == 1.0:
-        raise UserError(f"lines = '{lines}' join sites, and there is one: sites must be 2 or more")
+        raise UserError(f"lines = '{lines}' connects sites, but there is only one: set sites to 2 or more")
     return built(Sites, supported("lines", USUAL_LINES if lines is None else lines), count=number)
 
 
@@ -76,7 +80,7 @@ def reliability(name: str | Path = "fleet-mean") -> Reliability:
     split = entry if f"causes.{CAUSES[0]}" in entry.quantities else supported("reliability", _CAUSES_OF)
     counts = {cause: split.si(f"causes.{cause}") for cause in CAUSES}
     if sum(counts.values()) == 0.0:
-        split.refuse("all of 'causes' are 0: something must fail")
+        split.refuse("all of 'causes' are 0: at least one must be above zero")
     share = {cause: entry.si("failures") * count / sum(counts.values()) for cause, count in counts.items()}
     chip = supported("chips", str(entry.text.get("counted_on", "h100-sxm")))
     link = supported("links", str(chip.text["scale_out"]))
@@ -143,7 +147,7 @@ def spot(every_s: float, return_s: float, discount: float, group_chips: float) -
     **Raises:** `UserError` for a discount outside 0 to 1, and for any other value that is not positive.
     """
     if not 0.0 <= number_of("spot: discount", discount) < 1.0:
-        raise UserError(f"spot: discount = {discount:g} must be 0 or more and below 1 (60 % off: 0.6)")
+        raise UserError(f"spot: discount = {discount:g} must be at least 0 and below 1, such as 0.6 for 60 %")
     positive_of = {"every_s": every_s, "return_s": return_s, "group_chips": group_chips}
     values = {name: leaf(positive(value, f"spot: {name}", least=1e-9)) for name, value in positive_of.items()}
     return Spot(**values, discount=leaf(discount))

@@ -45,7 +45,7 @@ def settings_of(
     **Raises:** `UserError` for an empty text, a part that is not `name=value`, and an unknown or repeated name.
     """
     if not isinstance(text, str) or not text.strip(" ,"):
-        raise UserError(f"plan: {text!r} says nothing; write for example {example}, or leave it out")
+        raise UserError(f"plan: {text!r} is empty; write for example {example}, or remove it")
     settings: dict[str, str] = {}
     for piece in separated("plan:", text, ","):
         name, equals, value = (x.strip() for x in piece.partition("="))
@@ -55,7 +55,7 @@ def settings_of(
         if name not in fields:
             raise UserError(f"plan: unknown name '{name}' in '{piece}'{whose}: {suggest(name, (*fields, *aliases))}")
         if name in settings:
-            raise UserError(f"plan: '{name}' stands twice")
+            raise UserError(f"plan: '{name}' is given twice")
         settings[name] = value
     return settings
 
@@ -181,7 +181,7 @@ def _zero(value: object) -> int:
     number = _number("zero", value)
     if number not in (0, 1, 2, 3):
         raise UserError(
-            f"plan: zero={value} must be 0 (none), 1 (optimizer), 2 (and gradients) or 3 (and weights, FSDP)"
+            f"plan: zero={value} must be 0 (no sharding), 1 (optimizer state), 2 (also gradients) or 3 (also weights, FSDP)"
         )
     return int(number)
 
@@ -225,7 +225,7 @@ def check_heads(model: Transformer, tp: int) -> None:
         raise UserError(f"plan: tp={tp} does not divide the {heads} attention heads; try {words}")
     if not splits_heads(model, tp):
         raise UserError(
-            f"plan: tp={tp} neither divides the {groups} key-value heads nor is a multiple of them; try {words}"
+            f"plan: tp={tp} is neither a divisor nor a multiple of the {groups} key-value heads; try {words}"
         )
     if not splits_tiles(model, tp):
         raise UserError(
@@ -239,18 +239,18 @@ def _check_operators(model: Operators, tp: int, chunks: int, cp: int, ep: int) -
     """
     parts, shards, blocks = (round(float(each)) for each in (model.heads, model.experts, model.layers))
     if tp > 1 and parts == 1:
-        raise UserError(f"plan: tp={tp}: not all operators of this model can be split among chips; use dp and zero")
+        raise UserError(f"plan: tp={tp}: not all operators of this model can be split across chips; use dp and zero")
     if parts % tp:
         near = " or ".join(f"tp={each}" for each in tensor_degrees(model)[-2:])
         raise UserError(f"plan: tp={tp} does not divide the {parts} parts that all operators split into; try {near}")
     if chunks > 1 and blocks == 1:
         raise UserError(
-            "plan: pp > 1: blocks of this model differ in work and size, so that it is no pipeline; use dp and zero"
+            "plan: pp > 1: the blocks of this model differ in work and size, so it cannot be pipelined; use dp and zero"
         )
     if cp > 1:
-        raise UserError(f"plan: cp={cp}: only transformers split a sample's tokens among chips; use dp")
+        raise UserError(f"plan: cp={cp}: context parallelism needs a transformer; use dp")
     if ep > 1 and not shards:
-        raise UserError(f"plan: ep={ep}: the model has no tables of look-ups that are spread over chips")
+        raise UserError(f"plan: ep={ep}: the model has no embedding tables to spread over chips")
     if shards and shards % ep:
         raise UserError(f"plan: ep={ep} does not divide the {shards} parts of the tables")
 
@@ -261,7 +261,7 @@ def check_product(chips: int, tp: int, pp: int, dp: int, cp: int) -> None:
     if product != chips:
         raise UserError(
             f"plan: tp x pp x dp x cp = {tp} x {pp} x {dp} x {cp} = {product}, but there are {chips} chips"
-            + (f"; dp={chips // (tp * pp * cp)} would use them all" if chips % (tp * pp * cp) == 0 else "")
+            + (f"; dp={chips // (tp * pp * cp)} would use all of them" if chips % (tp * pp * cp) == 0 else "")
         )
 
 
@@ -271,7 +271,7 @@ def _check_stages(model: Transformer | Operators, pp: int, chunks: int) -> None:
         what = "layers, embedding and head" if isinstance(model, Transformer) else "blocks"
         raise UserError(f"plan: pp x virtual_stages = {pp} x {chunks} = {pp * chunks} exceeds the {layers} {what}")
     if chunks > 1 and pp == 1:
-        raise UserError(f"plan: virtual_stages={chunks} needs pp > 1: one stage has nothing to interleave")
+        raise UserError(f"plan: virtual_stages={chunks} needs pp > 1: a single stage cannot be interleaved")
 
 
 def check_experts(
@@ -286,7 +286,7 @@ def check_experts(
     if isinstance(model, Operators):
         if ranks % (ep * expert_tp):
             raise UserError(
-                f"plan: ep={ep} does not divide the {ranks} chips of a stage: tables lie on ep of its replicas"
+                f"plan: ep={ep} does not divide the {ranks} chips of a stage, over which embedding tables are spread"
             )
         return
     if ep > 1 and not experts:
@@ -308,9 +308,9 @@ def _as_redundant(experts: int, ep: int, words: str) -> str:
 
 def _check_sites(sites: int, split: int, dp: int, experts: int, local_steps: int) -> None:
     if local_steps > 1 and sites == 1:
-        raise UserError(f"plan: local_steps={local_steps} lie between exchanges of sites, and there is one site")
+        raise UserError(f"plan: local_steps={local_steps} needs several sites, but there is one")
     if dp % sites:
-        raise UserError(f"plan: dp={dp} replicas do not divide among {sites} sites")
+        raise UserError(f"plan: dp={dp} replicas cannot be divided among {sites} sites")
     if (ranks := split * (dp // sites)) % experts:
         raise UserError(
             f"plan: ep x expert_tp = {experts} does not divide the tp x cp x dp = {ranks} chips of a stage at one site"

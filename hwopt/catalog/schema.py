@@ -111,7 +111,7 @@ def parse(
         known = {each: len(table.keys() & _keys(each)) for each in ENTRIES}
         other = max(ENTRIES, key=lambda each: known[each])
         if known[other] > known[kind] + 2:
-            raise UserError(f"{where}: is no {entry.noun}: its keys are more like those of a {ENTRIES[other].noun}")
+            raise UserError(f"{where}: is not a {entry.noun}: its keys resemble those of a {ENTRIES[other].noun}")
     cited = table.get("sources", {})
     if not isinstance(cited, Mapping) or not all(isinstance(text, str) for text in cited.values()):
         raise UserError(f"{where}: 'sources' must be a table of texts")
@@ -140,7 +140,7 @@ def parse(
     if "unsupported" not in text:
         required = next((names for key, names in entry.lists.items() if key in table), entry.required)
         missing = [f"'{name}'" for name in required if name not in table]
-        base = "" if not own else '; base = "NAME" takes it from an entry of the catalogue'
+        base = "" if not own else '; base = "NAME" takes it from an entry of the catalog'
         wrong += [f"{where}: {', '.join(missing)} {'are' if missing[1:] else 'is'} missing{base}"] if missing else []
     if wrong:
         raise UserError(*wrong)
@@ -203,7 +203,7 @@ def _plain(value: object, unit: str, at: str) -> object:
         return {**value, **_OWN}
     if isinstance(value, str):
         if unit not in COUNTED and _is_bare(value):
-            raise UserError(f"{at} = '{value}' has no unit: it is in {unit}, or what converts to that")
+            raise UserError(f"{at} = '{value}' has no unit: write {unit} or a unit that converts to it")
         try:
             return {"value": read_amount(value, "" if unit == "1" else unit), "unit": unit, **_OWN}
         except UserError as error:
@@ -238,14 +238,14 @@ def _quantity(value: object, unit: str, sources: Mapping[str, str], where: str, 
         if part is not None and (not math.isfinite(part) or part < 0.0):
             raise UserError(f"{at} has {name} = {part}: it must be finite and not negative")
         if part == 0.0 and name == "value" and key.split(".")[0] in NEVER_ZERO:
-            raise UserError(f"{at} = 0: the model divides by it; leave it out if it is not known")
+            raise UserError(f"{at} = 0: the model divides by it; remove it if it is unknown")
         if part and not 1e-30 <= to_si(part, quantity.unit) <= 1e30:
-            raise UserError(f"{at} has {name} = {part} {quantity.unit}, which nothing has; is the unit right?")
+            raise UserError(f"{at} has {name} = {part} {quantity.unit}, which is out of range; is the unit right?")
     if key in COUNTS and not quantity.value.is_integer():
-        raise UserError(f"{at} = {quantity.value:g} must be an integer: it counts things")
+        raise UserError(f"{at} = {quantity.value:g} must be an integer")
     low, high = quantity.low, quantity.high
     if low is not None and high is not None and low > high:
-        raise UserError(f"{at} has its range {low} .. {high} the wrong way round")
+        raise UserError(f"{at} has a reversed range {low} .. {high}")
     # A user's own value, put into a copy of an entry, widens the range stated there.
     return quantity.model_copy(
         update={
@@ -260,7 +260,7 @@ def _explain(failure: pydantic.ValidationError) -> str:
     first = failure.errors()[0]
     field = ".".join(str(part) for part in first["loc"])
     if first["type"] == "missing":
-        return f"lacks '{field}'"
+        return f"has no '{field}'"
     if first["type"] == "extra_forbidden":
         return f"has the unknown key '{field}': {suggest(field, StatedQuantity.model_fields)}"
     if first["type"] == "literal_error":

@@ -129,9 +129,7 @@ def service(
     """
     if day_curve:
         if peak_over_mean != 1.0:
-            raise UserError(
-                f"peak_over_mean = {peak_over_mean:g}: the busiest hour of day_curve says it; leave one out"
-            )
+            raise UserError(f"peak_over_mean = {peak_over_mean:g}: day_curve determines it too; keep one of them")
         peak_over_mean = max(day_curves.day_curve(day_curve))
     if not isinstance(mode, str) or mode not in MODES:
         raise UserError(f"mode '{mode}': {suggest(mode, MODES)}")
@@ -142,15 +140,15 @@ def service(
         raise UserError(f"drafted_tokens = {drafted:g} must be an integer")
     load = _share("load", load)
     if load >= 1.0:
-        raise UserError(f"load = {load:g} must stay below 1: the queue would grow without end")
+        raise UserError(f"load = {load:g} must be below 1: the queue would grow without bound")
     cached = _share("cached_fraction", cached_fraction)
     if cached == 1.0:
-        raise UserError("cached_fraction = 1: a prompt has at least one new token; at most 0.999")
+        raise UserError("cached_fraction = 1 must be at most 0.999: a prompt has at least one new token")
     if not isinstance(routing, str) or routing not in ROUTINGS:
         raise UserError(f"routing '{routing}': {suggest(routing, ROUTINGS)}")
     in_use = _share("capacity_in_use", capacity_in_use)
     if in_use == 0.0:
-        raise UserError("capacity_in_use = 0: a machine that answers nothing; above 0, at most 1")
+        raise UserError("capacity_in_use = 0 must be above 0 and at most 1")
     tokens_in = INPUT_TOKENS if input_tokens is None else input_tokens
     tokens_out = OUTPUT_TOKENS if output_tokens is None else output_tokens
     numbers = {
@@ -200,7 +198,8 @@ def _scv(name: str, value: float) -> float:
     value = _not_negative(name, value)
     if value > MOST_SCV:
         raise UserError(
-            f"{name} = {value:g} lies outside 0 .. {MOST_SCV:g}: it is the variance over the square of the mean, 1 for Poisson"
+            f"{name} = {value:g} lies outside 0 .. {MOST_SCV:g}: it is the squared coefficient of variation, 1 for a Poisson "
+            "process"
         )
     return value
 
@@ -288,11 +287,9 @@ def _redundant(model: Transformer, ep: int, value: object, slots: int | None) ->
     if count and not experts:
         raise UserError(f"plan: redundant_experts={count}, but the model is dense: it has no experts")
     if count and ep == 1:
-        raise UserError(f"plan: redundant_experts={count} need ep > 1: one rank alone has nothing to balance")
+        raise UserError(f"plan: redundant_experts={count} need ep > 1: a single rank has no load to balance")
     if count > 2 * experts:
-        raise UserError(
-            f"plan: redundant_experts={count} are more than two further copies of each of the {experts} experts"
-        )
+        raise UserError(f"plan: redundant_experts={count} exceed two further copies of each of the {experts} experts")
     return count
 
 
@@ -307,10 +304,10 @@ def _layout(
     two, split = flag("two_batches", two_batches, default=False), degrees.get("cache_split", 1)
     if two and ep == 1:
         raise UserError(
-            "plan: two_batches=yes hides exchanges with experts, and ep=1 has none: give ep, or leave it out"
+            "plan: two_batches=yes overlaps expert communication, which ep=1 does not have: set ep, or remove two_batches"
         )
     if two and degrees.get("batch", 1) < 2:
-        raise UserError("plan: two_batches=yes needs batch=2 or more: one sequence has no halves")
+        raise UserError("plan: two_batches=yes needs batch=2 or more: a single sequence cannot be split")
     if (copies := cache_copies(model, tp)) % split:
         raise UserError(
             f"plan: cache_split={split} does not divide the {copies} ranks of tp={tp} that hold the same keys and values"

@@ -96,7 +96,7 @@ def _compute_area(design: Record, home: Technology) -> float:
         bridged = 1.0 + home.die_to_die_share * (1.0 - 1.0 / design.si("dies"))
         compute = (die / bridged - rest) / (1.0 + home.fabric_area_per_compute)
     if compute <= 0.0:
-        design.refuse(f"memory and links fill all of its {die * 1e6:g} mm2 of silicon")
+        design.refuse(f"memory and link interfaces fill all of its {die * 1e6:g} mm2 of silicon")
     return float(compute)
 
 
@@ -134,7 +134,7 @@ def process(name: str | Path) -> Process:
     entry = supported("processes", name)
     rim, diameter = entry.si("edge_exclusion"), entry.si("wafer_diameter")
     if 2.0 * rim >= diameter:
-        entry.refuse(f"an 'edge_exclusion' of {rim:g} m leaves nothing of a wafer of {diameter:g} m")
+        entry.refuse(f"an 'edge_exclusion' of {rim:g} m leaves no usable area of a wafer of {diameter:g} m")
     return built(Process, entry)
 
 
@@ -185,7 +185,7 @@ def _process(technology: Record) -> str:
     """
     if "process" not in technology.text and technology.slug not in names("processes"):
         raise UserError(
-            f"technology '{technology.slug}' does not say which process its wafers are made in: add process = \"5nm\" to its "
+            f"technology '{technology.slug}' does not state the process of its wafers: add process = \"5nm\" to its "
             f"file, a path or a name ({', '.join(names('processes'))})"
         )
     return str(technology.text.get("process", technology.slug))

@@ -1,12 +1,14 @@
 """Workloads: transformer shapes and training runs from the catalog, a user's `.toml`, or a Hugging Face config; loss laws."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from hwopt.catalog.batch_ramps import stated_ramp
 from hwopt.catalog.chips import slot
-from hwopt.catalog.load import built, leaf, positive, record, supported
+from hwopt.catalog.huggingface import read_config
+from hwopt.catalog.load import built, config_file, leaf, positive, record, supported
 from hwopt.catalog.schema import Record
 from hwopt.errors import UserError
 from hwopt.quantity import quantities
@@ -39,6 +41,32 @@ def approximations(name: str | Path) -> list[str]:
     **Raises:** see `named`.
     """
     return record("workloads", name).words("approximations")
+
+
+def checkpoint(name: str | Path) -> str:
+    """Return the storage format of a workload's own weights, in the words of `quantization_config`; empty for 16 or 32
+    bit.
+
+    **Arguments:** `name` of a workload, or the path of a `.toml` or `config.json` file. Such a file states for example
+    `mxfp4` or `compressed-tensors pack-quantized`.
+    """
+    return next(iter(supported("workloads", name).words("checkpoint")), "")
+
+
+def model_config(name: str | Path) -> dict[str, Any]:
+    """Return what is known of a model's `config.json`, by key: all of such a file, or the field `config` of an entry.
+
+    The field lists `key=value`, with values as in JSON, and ends with its source.
+
+    **Raises:** `UserError` for an unknown name, a bad file, or a value that is not JSON.
+    """
+    if (path := config_file("workloads", name)) is not None:
+        return read_config(path)[1]
+    entry = supported("workloads", name)
+    try:
+        return {key: json.loads(value) for key, _, value in (x.partition("=") for x in entry.words("config")[:-1])}
+    except (ValueError, RecursionError):
+        entry.refuse("'config' must list key=value with values as in JSON, such as rope_theta=500000, then its source")
 
 
 def model_of(name: str | Path | Operators) -> Transformer | Operators:
@@ -78,11 +106,13 @@ def _check_words(entry: Record) -> None:
     """Refuse sharded lookups without a number of shards or with tensor parts, and unknown values of `predicts`."""
     spread = any(isinstance(each, Lookup) and each.spread for each in entry.operators)
     if spread and not entry.si("table_shards", 0.0):
-        entry.refuse("it has look-ups that are spread: 'table_shards' must say as how many parts at most")
+        entry.refuse(
+            "its embedding tables are spread over chips: 'table_shards' must state the maximum number of parts"
+        )
     if spread and entry.si("tensor_parts", 1.0) > 1.0:
-        entry.refuse("tables are spread over replicas: 'tensor_parts' must be 1 beside them")
+        entry.refuse("its embedding tables are spread over replicas: 'tensor_parts' must be 1")
     if (said := entry.words("predicts")) not in ([], ["text"]):
-        entry.refuse(f"'predicts' = {said[0]!r}: text, or leave it out (then no law of loss holds)")
+        entry.refuse(f"'predicts' = {said[0]!r}: write text, or remove it (then no loss law applies)")
 
 
 def transformer(name: str | Path) -> Transformer:
@@ -96,7 +126,7 @@ def transformer(name: str | Path) -> Transformer:
     entry = supported("workloads", name)
     if entry.operators:
         raise UserError(
-            f"workload '{entry.slug}' is a table of operators, not a transformer: it is trained, not served"
+            f"workload '{entry.slug}' is a table of operators, not a transformer: it can be trained, but not served"
         )
     values = {key: each.si for key, each in entry.quantities.items()}
     shape = {field: values.get(field, each.default or 0.0) for field, each in quantities(Transformer).items()}
@@ -119,11 +149,13 @@ def _check_shape(values: dict[str, float], where: str) -> None:
     if values["rope_dim"] > values["qk_dim"]:
         raise UserError(f"{where}: 'rope_dim' = {values['rope_dim']:g} is more than 'qk_dim' = {values['qk_dim']:g}")
     if values["moe_layers"] > values["layers"]:
-        raise UserError(f"{where}: {values['moe_layers']:g} MoE layers are more than the {values['layers']:g} layers")
+        raise UserError(f"{where}: {values['moe_layers']:g} MoE layers exceed the {values['layers']:g} layers")
     if values["kv_heads"] > values["heads"]:
-        raise UserError(f"{where}: {values['kv_heads']:g} KV heads are more than the {values['heads']:g} heads")
+        raise UserError(f"{where}: {values['kv_heads']:g} KV heads exceed the {values['heads']:g} heads")
     if values["moe_layers"] > 0 and not 0 < values["experts_per_token"] <= values["experts"]:
-        raise UserError(f"{where}: a token meets {values['experts_per_token']:g} of {values['experts']:g} experts")
+        raise UserError(
+            f"{where}: {values['experts_per_token']:g} experts per token must be above 0 and at most {values['experts']:g}"
+        )
     for field, each in quantities(Transformer).items():
         if values[field] > each.most:
             raise UserError(f"{where}: '{field}' = {values[field]:g} must lie between 0 and 1")
@@ -171,8 +203,8 @@ def training_run(
     if ramp is not None and ramp.last is not None:
         if batch_ramp is not None and global_batch not in (None, ramp.last):
             raise UserError(
-                f"batch_ramp = {batch_ramp!r} ends with {ramp.last:,} sequences, and the global batch is {global_batch:,.12g}: "
-                "state the last batch once"
+                f"batch_ramp = {batch_ramp!r} ends with {ramp.last:,} sequences, but the global batch is {global_batch:,.12g}: "
+                "remove one of them"
             )
         global_batch = ramp.last if global_batch is None else global_batch
     length = _pick(sequence_length, "sequence_length", entry, _no_length, least=1.0)
@@ -184,7 +216,7 @@ def training_run(
         )  # another length keeps the tokens of a step
     for key, count in (("sequence_length", length), ("global_batch", batch)):
         if not float(count).is_integer():
-            raise UserError(f"{key} = {count:g} must be an integer: it counts things")
+            raise UserError(f"{key} = {count:g} must be an integer")
     total = _pick(tokens, "training_tokens", entry, lambda: _TOKENS_PER_PARAMETER * float(total_parameters(shape)))
     stock = (
         supported("laws", law).si("text_stock")
@@ -253,7 +285,7 @@ def _share(value: float, name: str) -> float:
 
 
 def _no_length() -> NoReturn:
-    raise UserError("sequence_length: a table of operators does not say how many tokens a sample has (1 for an image)")
+    raise UserError("sequence_length: a table of operators must state the tokens per sample (1 for an image)")
 
 
 def transfer(name: str | Path = "text") -> Transfer:
@@ -276,5 +308,5 @@ def loss_law(name: str | Path = "chinchilla-epoch") -> LossLaw:
     """
     entry = supported("laws", name)
     if entry.si("critical_token_exponent") >= 1.0:
-        entry.refuse("'critical_token_exponent' must lie below 1: more tokens take more steps")
+        entry.refuse("'critical_token_exponent' must be below 1: otherwise more tokens would not need more steps")
     return built(LossLaw, entry)

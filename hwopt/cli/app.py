@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         if set(os.environ.get(workers.VARIABLE, "")) - set("0123456789"):
             raise UserError(
-                f"{workers.VARIABLE}={os.environ[workers.VARIABLE]}: write how many processes work, such as 2"
+                f"{workers.VARIABLE}={os.environ[workers.VARIABLE]}: must be a number of processes, such as 2"
             )
         options.began, options.command_line = began, shlex.join(["hwopt", *arguments])
         _use_compilation_cache()
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         asked = [f"{name}={os.environ[name]}" for name in _OF_JAX if os.environ.get(name, "cpu") != "cpu"]
         if not asked or (str(error) and not any(words in str(error) for words in ("initialize backend", *_OF_JAX))):
             raise
-        return _fail(2, f"JAX does not start with {' '.join(asked)}: {str(error) or 'there is no such device'}")
+        return _fail(2, f"JAX cannot start with {' '.join(asked)}: {str(error) or 'no such device'}")
 
 
 _OF_JAX = ("JAX_PLATFORMS", "JAX_ENABLE_X64")
@@ -90,13 +90,13 @@ def entry() -> NoReturn:
     except SystemExit as stop:  # raised by --help
         code = stop.code
     except MemoryError:
-        code = _fail(3, "there is not enough memory for this")
+        code = _fail(3, "not enough memory")
     except Exception as error:  # internal error: never 1, which means infeasible
         if os.environ.get("HWOPT_TRACEBACK"):
             raise
         exhausted = "RESOURCE_EXHAUSTED" in str(error)
-        words = "there is not enough memory for this" if exhausted else f"{type(error).__name__}: {error}"
-        code = _fail(3, f"{words} (HWOPT_TRACEBACK=1 shows where)")
+        words = "not enough memory" if exhausted else f"{type(error).__name__}: {error}"
+        code = _fail(3, f"{words} (set HWOPT_TRACEBACK=1 for a traceback)")
     _end(int(code or 0))
 
 

@@ -15,6 +15,8 @@ from hwopt.cli.cluster_flags import CLUSTER, DECODE_CHIP
 from hwopt.cli.value_types import TEXT
 from hwopt.design.choices import Chosen, every_choice, named_values, refusal, refuse_strange
 from hwopt.errors import UserError, suggest
+from hwopt.output.text.verdict import achieved
+from hwopt.progress import counted
 from hwopt.solver.solution import Branch, BranchOutcome
 
 MOST_CLUSTERS = 512
@@ -44,16 +46,21 @@ def best_of_clusters(
     refuse_strange([(chosen, why) for (chosen, _), why in zip(clusters, refused, strict=True)], options.choices)
     rows: list[Branch] = []
     answers = []
-    for (chosen, asked), why in zip(clusters, refused, strict=True):
+    for (chosen, asked), why in counted([*zip(clusters, refused, strict=True)], "combination"):
         if why:
             rows.append(Branch(chosen, BranchOutcome.refused, None, None, why))
             continue
         work, search = searched(asked)
         value = search.best.objective if search.feasible else None
+        said = achieved(search.best.report) if search.feasible else ""
         answers.append((math.inf if value is None else value, len(rows), asked, work, search))
         rows.append(
             Branch(
-                chosen, BranchOutcome.infeasible if value is None else BranchOutcome.beaten, value, search.lower_bound
+                chosen,
+                BranchOutcome.infeasible if value is None else BranchOutcome.beaten,
+                value,
+                search.lower_bound,
+                achieved=said,
             )
         )
     _, at, asked, work, search = min(answers, key=lambda each: each[:2])
@@ -69,12 +76,12 @@ def _clusters(options: argparse.Namespace) -> list[tuple[Chosen, argparse.Namesp
     values = {}
     for name, named in options.choices.items():
         if name not in known:
-            raise UserError(f"choices: '{name}' is not a choice of a cluster: {suggest(name, known)}")
+            raise UserError(f"choices: '{name}' is not a setting of a cluster: {suggest(name, known)}")
         if name in options.given:
-            raise UserError(f"--choices {name}: {known[name].name} says it already; name it once")
+            raise UserError(f"--choices {name}: {known[name].name} is given too; keep one of them")
         values[name] = named_values("chip" if name == DECODE_CHIP.attribute else name, named)
     if "chip" not in values and options.chip is None:
-        raise UserError("--chip is needed, or --choices chip=...")
+        raise UserError("--chip or --choices chip=... is required")
     clusters = []
     for chosen in every_choice(values, MOST_CLUSTERS):
         asked = copy.copy(options)

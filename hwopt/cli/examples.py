@@ -6,57 +6,59 @@ from collections.abc import Sequence
 WIDTH = 80
 
 PROGRAM = (
-    "Differentiable design of AI clusters: the best hardware and parallel plan under budgets, with a proof and the price of "
-    "each budget; estimates, plans, sweeps, sensitivities. Every number has a source."
+    "Design AI clusters with a differentiable model: find the best hardware and parallel plan within budgets, with a certified "
+    "optimality gap and the shadow price of each budget. Every number has a source."
 )
 
 EXITS = (
-    "Exit codes: 0 answered; 1 nothing feasible, and what would mend it; 2 bad input, in one line; 3 a fault of hwopt. Numbers "
-    "in SI units (seconds, watts, bytes, USD), or with their own: 40MW, 41d, 1.45B$, 15T; none lifts a budget."
+    "Exit codes: 0 answered; 1 infeasible (suggestions are printed); 2 invalid input; 3 internal error. Numbers are in SI units "
+    "(seconds, watts, bytes, USD) unless they have a unit: 40MW, 41d, 1.45B$, 15T. The value none removes a limit."
 )
 
 ANSWERS = {
-    "optimize": "Which cluster and which parallel plan answer a design question best under its budgets, how good that is proved to "
-    "be, and what one more unit of each budget is worth.",
-    "compare": "How several chips answer one design question: proved cost, time and power of each, what binds, whether its price "
-    "is a list price or an estimate, and what would have to change for a loser to win.",
-    "walls": "What binds next as a machine grows: the budget that binds is lifted, then the next, each answer proved; how much of "
-    "each would be enough, and what stops the machine where no budget does.",
-    "sources": "The references behind exactly the numbers that a design question stands on.",
-    "sensitivity": "Sensitivities of a question's optimum: its elasticity to every price, datasheet number and budget, what "
-    "10 % of each is worth, and what its uncertainty costs.",
-    "invest": "What one more unit of each number is worth to a question's best machine, in $/kWh, % a year, points, per 10 %: at "
-    "the margin, and with machine and plan searched again at both ends.",
-    "sweep": "Many variants of a design question: the best, the Pareto front, what bounds and what stops the others. The same "
-    "command again goes on where a killed one stopped.",
-    "estimate": "How long a step takes on one cluster under one plan, and its memory, power and money; with --mode serve, what it "
-    "serves.",
-    "plan": "Which integer parallel plan is the best on a given cluster; every valid one is examined.",
-    "scale": "How a training run scales with chips: the best plan at every size, time, money, where adding chips stops "
-    "paying, and which part of the step grew there.",
-    "fleet": "How chips of several generations train one model together: the fastest shares of the batch, the plan of each "
-    "kind, the run, what each kind adds, and when it is better switched off.",
-    "fabrics": "What a run costs on each of several fabrics with even links, with links as uneven as in production, and with the "
-    "least even ones, and what evenness is worth per chip; or the same for several rack densities, with their failures.",
-    "check": "Whether a stated machine and run are possible: chips, racks, power, days, memory, utilisation, network, "
-    "cost, line by line, with our figure beside, and the smallest change that mends what fails.",
-    "deploy": "Whether to build a hall for a machine, rebuild one for liquid, rent space or rent the machine: what a chip-hour "
-    "costs, from which occupancy owning pays, when each is ready, what power, spares and busbars come to, what "
-    "would change the answer.",
-    "validate": "How far the model's predictions are from your measured runs: every row of a CSV file scored, or "
-    "skipped with a reason.",
-    "calibrate": "The model's constants fitted to your own measured runs, one or more; what to measure next.",
-    "catalog": "Chips, links, workloads and everything else that the model uses: every number with its unit, kind and source.",
-    "schema": "What a command prints with --json, as a JSON Schema (2020-12) with a version that rises when a key goes or changes.",
-    "completion": "Completion scripts for bash, zsh and fish: commands, flags with their meaning, design questions, files.",
-    "docs": "The guide in the terminal, without a network: how a command is used, what the model calculates and from which "
-    "source, how an answer is proved.",
+    "optimize": "Find the cluster and parallel plan that answer a design question best within its budgets, with a certified "
+    "optimality gap and the shadow price of each budget.",
+    "compare": "Compare the best cluster of each of several chips for one design question: cost, time, power, binding budgets, "
+    "whether the price is a list price or an estimate, and what would have to change for another chip to win.",
+    "walls": "Find which budget binds, and which one binds next: the binding budget is removed, the question solved again, and so "
+    "on. Shows how much of each budget would be enough, and what limits the cluster where no budget binds.",
+    "sources": "List the references of exactly those numbers that a design question uses.",
+    "sensitivity": "Show how the optimum of a design question depends on every price, datasheet number and budget: elasticities, "
+    "savings from a 10 % improvement, and the effect of each input's uncertainty.",
+    "invest": "Show the value of a small improvement of each input of the best cluster, at the margin and after optimizing "
+    "cluster and plan again.",
+    "sweep": "Evaluate many variants of a design question: the best one, the Pareto front, and the limits of the others. A stopped "
+    "sweep resumes when the same command runs again.",
+    "estimate": "Estimate the step time of one cluster with one parallel plan, and its memory, power and cost; with --mode serve, "
+    "its throughput and latency.",
+    "plan": "Find the best parallel plan of a given cluster. The search is exhaustive over all valid integer plans.",
+    "scale": "Show how a training run scales with chips: the best plan, time and cost at every size, where adding chips stops "
+    "paying, and which part of the step grows there.",
+    "fleet": "Plan one training run on chips of several generations: the fastest division of the batch, the plan of each type of "
+    "chip, what each type adds, and when it is better switched off.",
+    "fabrics": "Compare the cost of a training run on several fabrics, with ideal, typical and worst-case link jitter, and the "
+    "value of links without jitter per chip. Or compare rack densities, including their failures.",
+    "check": "Check whether a claimed machine and run are plausible, line by line: chips, racks, power, days, memory, utilization, "
+    "network and cost, each next to the model's value, with the smallest correction of what fails.",
+    "deploy": "Compare building a data hall, converting one to liquid cooling, colocation and renting the machine: cost per "
+    "chip-hour, the occupancy at which owning breaks even, the date each is ready, power and spares, and what would change the "
+    "answer.",
+    "validate": "Compare the model's predictions with your measured runs. Every row of a CSV file is scored, or skipped with a "
+    "reason.",
+    "calibrate": "Fit the model's constants to one or more of your measured runs; also recommends what to measure next.",
+    "catalog": "List chips, links, workloads and all other data of the model: every number with its unit, kind (such as datasheet "
+    "or estimate) and source.",
+    "schema": "Print the JSON Schema (2020-12) of a command's --json output. Its version rises when a key is removed or changed.",
+    "completion": "Print a completion script for bash, zsh or fish: commands, flags with their meaning, design questions, files.",
+    "docs": "Read the guide in the terminal, without a network: how to use a command, what the model computes and from which "
+    "source, how an answer is certified.",
 }
 
 EXAMPLES = {
     "optimize": {
         "train_cost": (
             "hwopt optimize train_cost --power-budget-w 40e6 --time-budget-s 3e6",
+            "hwopt optimize train_cost --chips 16384 --plan tp=8,cp=1,pp=16 --capex-budget-usd none --time-budget-s 120d",
             "hwopt optimize train_cost --freeze network --bounds tp=8:16 --report report.html",
             "hwopt optimize train_cost --choices 'chip=h100-sxm|b200,cooling=air|direct-liquid'",
         ),

@@ -10,6 +10,39 @@ from typing import Any, NamedTuple
 
 from hwopt.cli.value_types import SWITCH, ValueType
 from hwopt.errors import UserError
+from hwopt.registry import is_limit
+
+ALIASES = {
+    "--model": "--workload", "--gpus": "--chips", "--power": "--power-budget-w", "--time": "--time-budget-s",
+    "--capex": "--capex-budget-usd",
+}  # fmt: skip
+"""Alias -> flag, in every command that has the flag. The flag's name states the unit of the value."""
+
+COMMON = (
+    "--workload", "--groups", "--chip", "--chips", "--plan", "--power-budget-w", "--time-budget-s", "--capex-budget-usd",
+    "--choices", "--seconds", "--report", "--json",
+)  # fmt: skip
+"""The flags that help lists first, in this order: at most ten of a command, and `--json`."""
+
+_WORKLOAD, _MACHINE, _BUDGETS, _SEARCH, _OUTPUT = (
+    "workload",
+    "machine and prices",
+    "budgets and limits",
+    "search",
+    "output",
+)
+_TITLES = (_WORKLOAD, _MACHINE, _BUDGETS)
+_LAST = (_SEARCH, _OUTPUT)
+_GROUPS = {
+    _WORKLOAD: "mode precision tokens unique-tokens trainable-fraction global-batch batch-ramp sequence-length seq-len "
+    "checkpoint-interval-s law local-steps recompute offload weights kv input-tokens output-tokens served-tokens "
+    "cached-fraction drafted-tokens acceptance draft-fraction requests-per-s arrival-scv input-scv output-scv routing "
+    "peak-over-mean capacity-in-use day-curve load members only split layouts",
+    _SEARCH: "free freeze bounds regime confidence vary alternatives one-sided-prices seed objective hold top replan of",
+    _OUTPUT: "export figure metrics out no-figures dtype",
+}
+_TITLE_OF = {f"--{name}": title for title, names in _GROUPS.items() for name in names.split()}
+"""Flag -> title of its group in help. Budgets and limits, and flags of a mode, have groups of their own."""
 
 
 class Modes(NamedTuple):
@@ -54,6 +87,11 @@ class Flag:
         """Return the attribute that the flag sets."""
         return self.field or self.name.lstrip("-").replace("-", "_")
 
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        """Return the name of the flag, its other spellings and its aliases."""
+        return (self.name, *self.also, *(alias for alias, name in ALIASES.items() if name == self.name))
+
 
 class _Read(argparse.Action):
     """Argparse action that reads a flag by its value type.
@@ -72,38 +110,53 @@ class _Read(argparse.Action):
             return  # an omitted positional argument
         text = values if isinstance(values, str) else ""
         if isinstance(values, str) and not text.strip():
-            raise UserError(f"{name} '{text}': is empty; leave it out, or say what is meant")
+            raise UserError(f"{name} '{text}': is empty; remove the flag or add a value")
         alone = not isinstance(values, str) and self.flag.kind is not SWITCH
-        value = self.flag.alone if alone else self.flag.kind.read(name, text)
+        value = self.flag.alone if alone else self.flag.kind.read(ALIASES.get(name, name), text)
         written, before = f"{name} {text}".rstrip(), given.get(self.dest)
         if before is not None and self.flag.repeats:
             before_it = getattr(namespace, self.dest)
             if both := before_it.keys() & value.keys():
-                raise UserError(f"{name}: '{min(both)}' stands twice")
+                raise UserError(f"{name}: '{min(both)}' is given twice")
             value = before_it | value
         elif before is not None and (self.flag.kind is not SWITCH or value != getattr(namespace, self.dest)):
-            raise UserError(f"{written}: {before} stands there already; write one of them")
+            raise UserError(f"{written}: {before} is given too; keep one of them")
         setattr(namespace, self.dest, value)
         namespace.given = given | {self.dest: written}
 
 
+def title_of(flag: Flag) -> str:
+    """Return the title of a flag's group in help; empty for positional arguments and common flags, which come first."""
+    if flag.name in COMMON or not flag.name.startswith("-"):
+        return ""
+    if flag.modes is not None:
+        return flag.modes.title
+    return _BUDGETS if is_limit(flag.name) else _TITLE_OF.get(flag.name, _MACHINE)
+
+
+def _place(flag: Flag) -> tuple[int, int]:
+    """Return the sort key of a flag in help: common flags, workload, machine, budgets, flags of modes, search, output."""
+    title, order = title_of(flag), ("", *_TITLES, "modes", *_LAST)
+    return order.index(title if title in order else "modes"), (*COMMON, flag.name).index(flag.name)
+
+
 def declare(parser: argparse.ArgumentParser, flags: Iterable[Flag]) -> None:
-    """Add flags to a parser. Flags of particular modes get a group of their own."""
-    groups: dict[Modes | None, Any] = {None: parser}
-    for flag in flags:
-        modes, default = flag.modes, flag.default
-        if modes is not None and modes not in groups:
-            groups[modes] = parser.add_argument_group(modes.title)
+    """Add flags to a parser, the common ones first, the others in titled groups."""
+    groups: dict[str, Any] = {"": parser}
+    for flag in sorted(flags, key=_place):
+        title, default = title_of(flag), flag.default
+        if title not in groups:
+            groups[title] = parser.add_argument_group(title)
         silent = isinstance(default, bool) or not isinstance(default, str | int) or "default" in flag.meaning
         about = flag.meaning if silent else f"{flag.meaning} (default {default})"
         keywords: dict[str, Any] = {"action": _Read, "flag": flag, "default": default, "help": about}
         if not flag.name.startswith("-"):
-            groups[modes].add_argument(flag.name, nargs=None if flag.needed else "?", **keywords)
+            groups[title].add_argument(flag.name, nargs=None if flag.needed else "?", **keywords)
             continue
         if flag.kind is SWITCH or flag.alone is not None:
             keywords["nargs"] = 0 if flag.kind is SWITCH else "?"
         keywords |= {"dest": flag.attribute, "metavar": flag.kind.metavar, "required": flag.needed}
-        groups[modes].add_argument(flag.name, *flag.also, **keywords)
+        groups[title].add_argument(*flag.spellings, **keywords)
 
 
 def foreign(options: argparse.Namespace, flags: Iterable[Flag], mode: str) -> tuple[str, Modes] | None:

@@ -5,10 +5,12 @@ import contextlib
 import json
 import math
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from hwopt import escape
+from hwopt import escape, progress
 from hwopt.cli.flags import Flag
 from hwopt.cli.value_types import SWITCH
 from hwopt.errors import UserError
@@ -66,13 +68,54 @@ def is_watched(options: argparse.Namespace) -> bool:
     return not options.json and sys.stderr is not None and sys.stderr.isatty()
 
 
+_PATIENCE_S = 3.0
+"""Time after which a terminal shows that a command is working."""
+
+
+@contextlib.contextmanager
+def heartbeat(options: argparse.Namespace) -> Iterator[None]:
+    """Show on standard error that a command is working: its name, the stage where it is known, and the time since its start.
+
+    The line appears after a few seconds and only on a terminal. Where there is a progress bar, its time is updated instead.
+    """
+    if not is_watched(options):
+        yield
+        return
+    done = threading.Event()
+
+    def beat() -> None:
+        write = lambda text: print(f"\r{text}\x1b[K", file=sys.stderr, end="", flush=True)
+        while not done.wait(1.0):
+            tqdm, waited = sys.modules.get("tqdm"), time.monotonic() - options.began
+            bars = list(getattr(tqdm.tqdm, "_instances", ())) if tqdm else []
+            stage = f"{progress.stage}, " if progress.stage else ""
+            write(f"{options.command}: {stage}{waited:.0f} s" if waited >= _PATIENCE_S and not bars else "")
+            for each in bars:
+                each.refresh()
+        write("")
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
 @contextlib.contextmanager
 def bar(options: argparse.Namespace, objective: Any, first: bool = True) -> Iterator[Callable[[Any], None] | None]:
-    """Show a progress bar on standard error: variants done, rate, time left, the best objective so far in its unit.
+    """Show a progress bar on standard error while the `with` block runs.
 
-    **Arguments:** `first`: whether this is the first of the processes that share a sweep.
+    It shows the evaluated designs, their rate, the time left, and the best objective so far.
 
-    **Returns:** a function that takes `Progress`; None where no bar is shown.
+    **Arguments:**
+
+    - `options`: the parsed command line. `--json` turns the bar off, as does an output that is no terminal.
+    - `objective`: the design problem, for the unit of its objective.
+    - `first`: whether this is the first of several processes that share a sweep. The others show no bar.
+
+    **Returns:** a context manager. It yields a function that updates the bar from a `Progress`; None where no bar is shown.
     """
     if not (first and is_watched(options)):
         yield None
@@ -82,16 +125,16 @@ def bar(options: argparse.Namespace, objective: Any, first: bool = True) -> Iter
     unit = objective.problem().objective.unit
     with tqdm(desc="sweep: preparing", bar_format="{desc}", mininterval=0.25, leave=False, dynamic_ncols=True) as meter:
 
-        def tell(progress: Any) -> None:
+        def tell(now: Any) -> None:
             if meter.total is None:
-                meter.total = progress.total
+                meter.total = now.total
                 meter.set_description_str("sweep", refresh=False)
                 meter.bar_format = "{desc} {percentage:3.0f}% |{bar:20}| {n:,}/{total:,} variants{postfix}"
-            rate = progress.per_second
+            rate = now.per_second
             pace = f"{rate / 1e6:.2f} M/s" if rate >= 1e6 else f"{rate:,.0f}/s"
-            left = math.ceil((progress.total - progress.done) / rate) if rate else math.inf
-            best = f"best {pretty(progress.best, unit)}" if math.isfinite(progress.best) else "none feasible yet"
+            left = math.ceil((now.total - now.done) / rate) if rate else math.inf
+            best = f"best {pretty(now.best, unit)}" if math.isfinite(now.best) else "none feasible yet"
             meter.set_postfix_str(f"{pace}, {pretty(left, 's', 3)} left, {best}", refresh=False)
-            meter.update(progress.done - meter.n)
+            meter.update(now.done - meter.n)
 
         yield tell

@@ -31,6 +31,7 @@ from hwopt.cli.commands import (
 )
 from hwopt.cli.examples import ANSWERS, EXITS, FIRST, PROGRAM, epilog, examples, filled
 from hwopt.cli.flags import Flag, declare
+from hwopt.cli.meanings import meant
 from hwopt.cli.output import JSON, say
 from hwopt.cli.question import DEFAULT_OBJECTIVE, field_flags, questions_with
 from hwopt.cli.value_types import SWITCH, TEXT
@@ -48,42 +49,42 @@ class Command(NamedTuple):
     @property
     def spellings(self) -> dict[str, Flag]:
         """Return the command's flags by all their spellings."""
-        return {spelling: flag for flag in (JSON, *self.flags) for spelling in (flag.name, *flag.also)}
+        return {spelling: flag for flag in (JSON, *self.flags) for spelling in flag.spellings}
 
 
 COMMANDS = {
-    "optimize": Command("The best cluster for a design question, under budgets.", optimize.FLAGS, optimize.answer, True),
-    "compare": Command("A design question answered on several chips, side by side, each proved.", compare.FLAGS,
+    "optimize": Command("Find the best cluster for a design question, within budgets.", optimize.FLAGS, optimize.answer, True),
+    "compare": Command("Compare chips: each one's best cluster for the same design question.", compare.FLAGS,
                        compare.answer, True),
-    "walls": Command("Which budget of a design question binds, until where, and which one next.", walls.FLAGS, walls.answer,
+    "walls": Command("Find which budget binds, and which one binds next.", walls.FLAGS, walls.answer,
                      True),
-    "sources": Command("The references behind exactly the numbers of a design question.", (), sources.sources, True),
-    "sensitivity": Command("Sensitivities of the best cluster: elasticities, shadow prices, ranges.", sensitivity.FLAGS,
+    "sources": Command("List the references of all numbers that a design question uses.", (), sources.sources, True),
+    "sensitivity": Command("Rank the inputs that the best cluster depends on most.", sensitivity.FLAGS,
                            sensitivity.answer, True),
-    "invest": Command("What one more unit of each number is worth to the best cluster, replanned at both ends.", invest.FLAGS,
+    "invest": Command("Value a small improvement of each input of the best cluster.", invest.FLAGS,
                       invest.answer, True),
-    "sweep": Command("Many variants of a design question: the best, the front, what binds; resumes by itself.", sweep.FLAGS,
+    "sweep": Command("Evaluate many design variants: the best, the Pareto front, what binds; resumable.", sweep.FLAGS,
                      sweep.answer, True),
-    "estimate": Command("Time, memory, power and money of one cluster under one plan.", estimate.FLAGS, estimate.answer),
-    "plan": Command("The best integer parallel plan of a cluster, by exhaustion.", plan.FLAGS, plan.answer),
-    "scale": Command("The best plan on more and more chips, and where adding chips stops paying.", scale.FLAGS,
+    "estimate": Command("Estimate time, memory, power and cost of one cluster with one plan.", estimate.FLAGS, estimate.answer),
+    "plan": Command("Find the best parallel plan of a given cluster.", plan.FLAGS, plan.answer),
+    "scale": Command("Show how a training run scales with chips, and where adding chips stops paying.", scale.FLAGS,
                      scale.answer),
-    "fleet": Command("One training run on chips of several kinds: shares of the batch, and what the older ones still add.",
+    "fleet": Command("Plan one training run on chips of several generations.",
                      fleet.FLAGS, fleet.answer),
-    "fabrics": Command("What uneven links cost a run, by fabric or by density of racks: the price of predictability.",
+    "fabrics": Command("Compare fabrics, or rack densities, for one training run.",
                        fabrics.FLAGS, fabrics.answer),
-    "check": Command("Whether a stated machine and plan are possible, line by line, and what would mend it.",
+    "check": Command("Check a claim about a machine line by line, with the smallest correction.",
                      check.FLAGS, check.answer),
-    "deploy": Command("Build a hall, rebuild one, rent space or rent the machine: money, dates, power.", deploy.FLAGS,
+    "deploy": Command("Compare building a data hall, converting one, colocation and renting.", deploy.FLAGS,
                       deploy.answer),
-    "validate": Command("Measured against predicted, every row of a CSV file accounted for.", measured.VALIDATE,
+    "validate": Command("Compare predictions with your measured runs.", measured.VALIDATE,
                         measured.validate),
-    "calibrate": Command("The model's constants fitted to your own measured runs.", measured.CALIBRATE, measured.calibrate),
-    "catalog": Command("Chips, links, workloads and everything else the model uses, with sources.", sources.CATALOG,
+    "calibrate": Command("Fit the model's constants to your measured runs.", measured.CALIBRATE, measured.calibrate),
+    "catalog": Command("List chips, links, workloads and all other data, with sources.", sources.CATALOG,
                        sources.catalog),
-    "schema": Command("The JSON Schema of what a command prints with --json.", schema.FLAGS, schema.schema),
-    "completion": Command("What bash, zsh or fish complete behind hwopt.", completion.FLAGS, completion.completion),
-    "docs": Command("The guide, page by page, in the terminal.", docs.DOCS, docs.docs),
+    "schema": Command("Print the JSON Schema of a command's --json output.", schema.FLAGS, schema.schema),
+    "completion": Command("Print a completion script for bash, zsh or fish.", completion.FLAGS, completion.completion),
+    "docs": Command("Read the guide in the terminal.", docs.DOCS, docs.docs),
 }  # fmt: skip
 
 _FLAGS = {spelling: flag for command in COMMANDS.values() for spelling, flag in command.spellings.items()}
@@ -132,13 +133,17 @@ class OneLineParser(argparse.ArgumentParser):
 
     def _unknown(self, word: str) -> str:
         """Return a message on an unknown argument: its likely intended spelling, or the questions and commands that have it."""
-        name, is_command = word.split("=")[0], self.get_default("given") is not None
+        (name, _, value), is_command = word.partition("="), self.get_default("given") is not None
         if not name.startswith("-"):
-            return f"'{word}' is one argument too many"
+            return f"'{word}' is an unexpected argument"
+        following = [*self.words, "", ""][[*self.words, word].index(word) + 1]
+        value = value or ("" if following.startswith("-") else following)
+        if flag := meant(name, value, self._option_string_actions):
+            return f"unknown argument '{word}': did you mean '{flag}'?"
         near = suggest(name, [each for each in self._option_string_actions if each.startswith("--")])
         asked, owners = self.get_default("asked"), [other for other, each in COMMANDS.items() if name in each.spellings]
         if not is_command:
-            intent = "write it behind the command it belongs to" if owners else suggest(name, _FLAGS)
+            intent = "write it after its command" if owners else suggest(name, _FLAGS)
         elif questions := questions_with(name) if asked else []:
             intent = f"a field of other questions ({', '.join(questions)}), not of {asked}"
         elif owners:
@@ -162,7 +167,7 @@ def build_parser(objective: str, kind: type | None) -> OneLineParser:
     """
     known = ", ".join(registry.names())
     questions = f"Design questions: {known}; hwopt optimize QUESTION --help lists their budgets."
-    question = Flag("objective", f"a design question (default {DEFAULT_OBJECTIVE}): {known}", TEXT, objective)
+    question = Flag("objective", f"design question (default {DEFAULT_OBJECTIVE}): {known}", TEXT, objective)
     parser = OneLineParser(
         prog="hwopt",
         description=filled(PROGRAM),
@@ -170,24 +175,32 @@ def build_parser(objective: str, kind: type | None) -> OneLineParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="store_true", help="print the version and stop")
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
     names = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name, command in COMMANDS.items():
         own = names.add_parser(
             name,
             help=command.summary,
+            usage=_usage(name, (*command.flags, *([question] if command.asks else ()))),
             description=filled(ANSWERS[name]),
             epilog=epilog(examples(name, objective), EXITS),
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
         own.set_defaults(run=partial(runner.run, command.answer), given={}, cli=CLI)
-        declare(own, (JSON, *command.flags, *([question] if command.asks else ())))
-        if command.asks and kind is not None:
+        fields = field_flags(kind) if command.asks and kind is not None else ()
+        fields = tuple(each for each in fields if each.name not in command.spellings)
+        if fields:
             own.set_defaults(kind=kind, asked=objective)
-            group: Any = own.add_argument_group(f"budgets and choices of {objective}, in SI units")
-            declare(group, field_flags(kind))
+        declare(own, (JSON, *command.flags, *([question] if command.asks else ()), *fields))
     return parser
+
+
+def _usage(command: str, flags: Sequence[Flag]) -> str:
+    """Return the first line of a command's help: what it needs, without a list of all flags."""
+    needed = [f"{flag.name} {flag.kind.metavar}" for flag in flags if flag.needed and flag.name.startswith("-")]
+    places = [flag.name if flag.needed else f"[{flag.name}]" for flag in flags if not flag.name.startswith("-")]
+    return " ".join(["hwopt", command, *places, *needed, "[--flag value ...]"])
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:

@@ -4,12 +4,10 @@ import argparse
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hwopt.cli.flags import Flag
-from hwopt.cli.output import show
 from hwopt.cli.value_types import PATH
 from hwopt.errors import UserError
 
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
 
 REPORT = Flag(
     "--report",
-    "also write the answer as one self-contained HTML page: design, budgets, front, proof, sources",
+    "also write the answer as one self-contained HTML page: design, budgets, certificate, sources",
     PATH._replace(metavar="FILE.html"),
 )
 
@@ -40,74 +38,70 @@ def figure_path(options: argparse.Namespace) -> Path | None:
     path = None if options.figure is None else writable("--figure", options.figure, "figure.png")
     if path is not None and path.suffix and path.suffix.lower() not in _IMAGES:
         raise UserError(
-            f"--figure {options.figure}: end its name in {', '.join(_IMAGES[:3])} or another format of images"
+            f"--figure {options.figure}: use the extension {', '.join(_IMAGES[:3])} or another image format"
         )
     return path
 
 
-def _drawn_there(place: "UPath", draw: Callable[[Path], Any]) -> tuple[str, ...]:
-    """Draw figures for an object store: in a temporary local folder, then uploaded. Return their addresses."""
-    from hwopt.sweeps.storage import uploaded
-    from hwopt.sweeps.store import writing
-
-    with tempfile.TemporaryDirectory() as here, writing(place, lambda: "the store is complete, figures are not"):
-        draw(Path(here))
-        return tuple(map(str, uploaded(Path(here), place)))
-
-
 @dataclass(frozen=True)
 class Outputs:
-    """Outputs of a study of many designs: its store, figures next to it, its page; None for those not requested.
+    """Store of a study of many designs, and the folder of its figures; None for those not requested.
 
-    **Raises:** `UserError` for a path without a folder name of its own, and where a file blocks the folder of figures.
+    **Arguments:**
+
+    - `out`: the store as the user wrote it, from `--out`.
+    - `folder`: the same as a path.
+    - `figures`: folder of figures, next to the store, with its name plus a suffix.
+
+    **Raises:** `UserError`, from `of`, in any of these cases:
+
+    - `--out` names no folder, as `/` does, or a place that cannot be reached;
+    - a file has the name of the figures folder.
     """
 
-    options: argparse.Namespace
-    folder: "Path | UPath | None"
-    figures: "Path | UPath | None"
-    page: Path | None
+    out: str | None = None
+    folder: "Path | UPath | None" = None
+    figures: "Path | UPath | None" = None
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> "Outputs":
-        """Return the outputs that `--out`, `--no-figures` and `--report` name."""
+        """Return the outputs that `--out` and `--no-figures` name."""
         from hwopt.sweeps.storage import as_os_errors, place_of
 
-        folder = figures = None
-        if options.out is not None:
-            folder = place_of("--out", options.out, room=len(_FIGURES))
-            if not folder.name:
-                raise UserError(f"--out '{options.out}': name a folder of its own, such as runs/first")
-        if folder is not None and options.figures:
-            figures = folder.with_name(folder.name + _FIGURES)
-            try:
-                with as_os_errors(figures):
-                    in_the_way = figures.exists() and not figures.is_dir()
-            except OSError as error:
-                raise UserError(f"--out {options.out}: cannot be reached ({error})") from None
-            if in_the_way:
-                raise UserError(
-                    f"--out {options.out}: figures go to {figures}, which is a file; move it, or add --no-figures"
-                )
-        return cls(options, folder, figures, page_path(options))
+        if options.out is None:
+            return cls()
+        folder = place_of("--out", options.out, room=len(_FIGURES))
+        if not folder.name:
+            raise UserError(f"--out '{options.out}': must name a new folder, such as runs/first")
+        out = str(Path(options.out) if isinstance(folder, Path) else folder)
+        if not options.figures:
+            return cls(out, folder)
+        figures = folder.with_name(folder.name + _FIGURES)
+        try:
+            with as_os_errors(figures):
+                in_the_way = figures.exists() and not figures.is_dir()
+        except OSError as error:
+            raise UserError(f"--out {options.out}: cannot be reached ({error})") from None
+        if in_the_way:
+            raise UserError(
+                f"--out {options.out}: figures are written to {figures}, which is a file; move it, or add --no-figures"
+            )
+        return cls(out, folder, figures)
 
-    def write(
-        self,
-        dataset: Any,
-        draw: Callable[[Any, Path], Sequence[Path]],
-        page_of: Callable[..., str],
-        document_of: Callable[..., Any],
-        screen_of: Callable[..., str],
-    ) -> None:
-        """Write figures and page of a study's dataset, then print its screen or JSON. Paths appear as the user wrote them."""
-        from hwopt.output.html.files import write
+    def drawn(self, draw: Callable[[Path], Sequence[Path]]) -> tuple[str, ...]:
+        """Draw the figures, those of an object store in a temporary folder first, and return their paths.
 
-        remote = self.folder is not None and not isinstance(self.folder, Path)
-        drawn, out = (), None if self.options.out is None else str(self.folder if remote else Path(self.options.out))
-        if self.figures is not None and not isinstance(self.figures, Path):
-            drawn = _drawn_there(self.figures, partial(draw, dataset))
-        elif self.figures is not None and out is not None:
-            beside = Path(out).parent / self.figures.name
-            drawn = tuple(str(beside / path.name) for path in draw(dataset, self.figures))
-        if self.page is not None:
-            write(self.page, page_of(dataset, self.options.command_line, out, drawn))
-        show(self.options, lambda: document_of(dataset, out, drawn), lambda: screen_of(dataset, out, drawn))
+        **Arguments:** `draw`: writes the figures to a local folder and returns their paths.
+        """
+        if self.out is None or self.figures is None:
+            return ()
+        if isinstance(self.figures, Path):
+            beside = Path(self.out).parent / self.figures.name
+            return tuple(str(beside / path.name) for path in draw(self.figures))
+        from hwopt.sweeps.storage import uploaded
+        from hwopt.sweeps.store import writing
+
+        unfinished = lambda: "the store is complete, the figures are not"
+        with tempfile.TemporaryDirectory() as here, writing(self.figures, unfinished):
+            draw(Path(here))
+            return tuple(map(str, uploaded(Path(here), self.figures)))

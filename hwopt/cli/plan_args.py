@@ -5,20 +5,55 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from hwopt.cli.exports import LOOKED_AT, check_export
+from hwopt import escape
+from hwopt.cli.cluster_flags import TRAINING
+from hwopt.cli.exports import check_export
 from hwopt.cli.flags import Flag
+from hwopt.cli.value_types import SETTINGS, number
 
-_LIMITS = {
-    f"{flag}{level}_limit_s": f"{metric}{level}_s"
+LIMITS = {
+    f"{flag}{level}_limit_s": f"{metric}{level or '_full_batch'}_s"
     for flag, metric in (("ttft", "time_to_first_token"), ("tpot", "time_per_output_token"))
     for level in ("", "_p95", "_p99")
 }
+"""Flag of a latency limit, by attribute -> the metric that it limits."""
+
+
+PLAN = Flag(
+    "--plan", "parts of the plan to fix: tp=8,pp=16,optimizer_offloaded=1,local_steps=500 (default: chosen by the search; "
+    "local_steps=1)", SETTINGS, also=("--hold",),
+)  # fmt: skip
+
+
+def stated_parts(options: argparse.Namespace) -> dict[str, float]:
+    """Return the values that `--plan` fixes in all plans of a search, by name."""
+    from hwopt import catalog
+    from hwopt.design.stated_plan import part_value
+    from hwopt.planning.training_plans import COMMON
+
+    if options.plan is None:
+        return {}
+    parse = catalog.parse_plan if options.mode in TRAINING.names else catalog.parse_serving_plan
+    shares = lambda name, text: number(f"--plan {name}", text, least=0.0)
+    return {name: (shares if name in COMMON else part_value)(name, text) for name, text in parse(options.plan).items()}
+
+
+def fixed_words(options: argparse.Namespace) -> str:
+    """Return the parts of a plan that `--plan` fixes as a line to append to a title; empty without the flag."""
+    return "" if options.plan is None else "\n" + escape.line(f"fixed: {options.plan}")
 
 
 def work_asked(options: argparse.Namespace, flags: Sequence[Flag]) -> Any:
-    """Return the `ClusterRequest` of the flags, after checking that its plans can be exported.
+    """Return the workload and the cluster that the command line asks for, as a `ClusterRequest`.
 
-    **Arguments:** `flags` of the command.
+    With `--export`, check first that the named training or serving software can run this workload on the chips.
+
+    **Arguments:**
+
+    - `options`: the parsed command line.
+    - `flags`: all flags that the command accepts.
+
+    **Raises:** `UserError` for flags that contradict each other, and for software that does not support the request.
     """
     from hwopt.cli.request import cluster_request
 
@@ -30,10 +65,5 @@ def work_asked(options: argparse.Namespace, flags: Sequence[Flag]) -> Any:
 
 def limits(options: argparse.Namespace) -> dict[str, float]:
     """Return the requested latency limits by metric."""
-    stated = {metric: getattr(options, name) for name, metric in _LIMITS.items()}
+    stated = {metric: getattr(options, name) for name, metric in LIMITS.items()}
     return {metric: limit for metric, limit in stated.items() if limit is not None and math.isfinite(limit)}
-
-
-def top(options: argparse.Namespace) -> int:
-    """Return the number of next best plans to keep."""
-    return max(options.top, LOOKED_AT) if options.export is not None else options.top

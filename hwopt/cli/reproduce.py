@@ -6,17 +6,19 @@ import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hwopt.cli.flags import Flag
 from hwopt.cli.question import asked_objective
-from hwopt.cli.runner import Rendered
 from hwopt.cli.value_types import PATH
 from hwopt.errors import UserError
 
+if TYPE_CHECKING:
+    from hwopt.output.answer import Answer
+
 DESIGN = Flag(
-    "--design", "an answer that hwopt optimize or hwopt fleet printed with --json: evaluate it again; takes no other flag but "
-    "--json", PATH._replace(metavar="ANSWER.json"),
+    "--design", "evaluate again the answer in this file, which hwopt optimize or hwopt fleet printed with --json; no other flag "
+    "but --json", PATH._replace(metavar="ANSWER.json"),
 )  # fmt: skip
 
 EQUAL = 1e-9
@@ -26,7 +28,7 @@ _LOGARITHMS = ("margins", "violations", "max_violation")
 """Keys whose numbers are logarithms; their differences are already relative."""
 
 
-def reproduce(options: argparse.Namespace) -> Rendered:
+def reproduce(options: argparse.Namespace) -> "Answer":
     """Evaluate the design of a saved answer again, and compare every number with the saved one."""
     others = [written for name, written in options.given.items() if name not in ("design", "json")]
     if others:
@@ -38,15 +40,19 @@ def reproduce(options: argparse.Namespace) -> Rendered:
         design = point(stated)
     except (KeyError, TypeError, AttributeError):  # malformed file; evaluation errors are not caught
         raise UserError(f"--design {options.design}: its design is not one that {asked.command} prints") from None
-    document, screen, feasible = evaluate(asked, *design)
-    differences = dict(_differences(stated, document))
+    answer = evaluate(asked, *design)
+    differences = dict(_differences(stated, answer.document()))
     where = max(differences, key=lambda name: differences[name], default="")
     largest = differences.get(where, 0.0)
     found = {"file": options.design, "numbers": len(differences), "largest_difference": largest, "where": where}
-    words = f"{len(differences)} numbers of {options.design} reproduced, to {largest:.1e}"
+    words = f"Reproduced: {len(differences)} numbers of {options.design} agree within {largest:.1e} (relative)."
     if largest > EQUAL:
-        words = f"differs from {options.design} by up to {100 * largest:.2g} % ({where}): catalog, constants or code have changed"
-    return Rendered(lambda: document | {"reproduced": found}, lambda: f"{screen()}\n\n{words}", feasible)
+        cause = "the catalog, constants or code have changed"
+        words = f"Differs from {options.design} by up to {100 * largest:.2g} % ({where}): {cause}."
+    from hwopt.output.answer import Section, Sentences
+
+    said = Section("Reproduced", [Sentences([words], "", "")], titled=False)
+    return dataclasses.replace(answer, also={**answer.also, "reproduced": found}, sections=[*answer.sections, said])
 
 
 def _read(path: str) -> dict[str, Any]:
@@ -89,14 +95,11 @@ def _point_of_optimum(stated: Mapping[str, Any]) -> tuple[dict[str, str], dict[s
     return chosen, {name: _values(each) for name, each in answers.items()}
 
 
-def _optimum(
-    asked: argparse.Namespace, chosen: Mapping[str, str], designs: Mapping[str, dict[str, Any]]
-) -> tuple[dict[str, Any], Callable[[], str], bool]:
+def _optimum(asked: argparse.Namespace, chosen: Mapping[str, str], designs: Mapping[str, dict[str, Any]]) -> "Answer":
     from hwopt.calibration.intervals import question_interval
     from hwopt.design.portfolio import portfolio_of
-    from hwopt.output.answers.documents import solution_document
-    from hwopt.output.answers.portfolio import portfolio_document, portfolio_screen
-    from hwopt.output.answers.screens import solution_screen
+    from hwopt.output.answers.optimum import solution_answer
+    from hwopt.output.answers.portfolio import portfolio_answer
     from hwopt.solver.portfolio.solution import evaluate_portfolio
     from hwopt.solver.solution import evaluate_design
 
@@ -106,11 +109,9 @@ def _optimum(
     objective: Any = dataclasses.replace(question, **chosen)
     portfolio = portfolio_of(objective)
     if portfolio is not None:
-        whole = evaluate_portfolio(portfolio, designs)
-        return portfolio_document(whole), lambda: portfolio_screen(whole), whole.feasible
+        return portfolio_answer(evaluate_portfolio(portfolio, designs))
     solution = evaluate_design(objective.problem(), designs.get("", {}))
-    said = solution, question_interval(solution), solution.problem.provenance.mode
-    return solution_document(*said), lambda: solution_screen(*said), solution.feasible
+    return solution_answer(solution, question_interval(solution), solution.problem.provenance.mode)
 
 
 def _values(answer: Mapping[str, Any]) -> dict[str, float]:
@@ -123,17 +124,14 @@ def _point_of_fleet(stated: Mapping[str, Any]) -> tuple[list[str], str, list[Any
     return [str(each["chip"]) for each in stated["groups"]], str(stated["layout"]), list(stated["leaves"])
 
 
-def _fleet(
-    asked: argparse.Namespace, names: list[str], layout: str, leaves: list[Any]
-) -> tuple[dict[str, Any], Callable[[], str], bool]:
+def _fleet(asked: argparse.Namespace, names: list[str], layout: str, leaves: list[Any]) -> "Answer":
     from hwopt.analysis.fleet.data_parallel import restated
     from hwopt.cli.commands.fleet import FleetRequest, interval
     from hwopt.output.answers.fleet import fleet_answer
 
     fleet = FleetRequest.of(asked)
     study = restated(fleet.run, fleet.groups, names, layout, leaves, asked.lines, asked.local_steps)
-    answer = fleet_answer(study, fleet.title, interval(fleet.works, study), asked.constants, fleet.document, ())
-    return answer.document(), answer.screen, answer.feasible
+    return fleet_answer(study, fleet.title, interval(fleet.works, study), asked.constants, fleet.document, ())
 
 
 _KINDS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {

@@ -28,6 +28,13 @@ _KINDS = {
 """Role of a record in a cluster -> type of catalog entry."""
 
 
+_SIZES = ("tokens", "global_batch", "sequence_length")
+"""Settings of a run whose default is the workload's."""
+
+_TITLED = ("chip", "decode_chip", "precision", "site")
+"""Settings of a cluster that every title names; it names others where `--choices` lists them."""
+
+
 @dataclass(frozen=True)
 class ClusterRequest:
     """Request for a workload on a cluster, built from flags."""
@@ -118,9 +125,11 @@ class ClusterRequest:
         options, workload = self.options, catalog.named(self.options.workload)
         cluster = f"{workload} on {options.chips:,} x {options.chip}"
         if self.decode_chip is not None:
-            of = f"{options.chip} for prompts and {self.decode_chip} for answers"
+            of = f"{options.chip} for prefill and {self.decode_chip} for decode"
             cluster = f"{workload} on {options.chips:,} chips, {of}"
-        asked = escape.line(f"{cluster}, {options.precision}, site {options.site}{self.operated}")
+        further = [name for name in getattr(options, "choices", None) or {} if name not in _TITLED]
+        chosen = "".join(f", {name} {getattr(options, name) or 'none'}" for name in further)
+        asked = escape.line(f"{cluster}, {options.precision}, site {options.site}{chosen}{self.operated}")
         return f"{asked}{self.words}{self._foreign_software}"
 
     @property
@@ -136,7 +145,8 @@ class ClusterRequest:
         makes = {re.sub(r"-\d{4}$", "", each) for each in stacks}  # ignore the release year
         if self.options.stack or len(makes) == 1:
             return ""
-        return f"\n  software       {' and '.join(stacks)}: that one hands keys and values to the other is an assumption (--stack)"
+        words = "the transfer of keys and values from one to the other is an assumption (--stack)"
+        return f"\n  software       {' and '.join(stacks)}: {words}"
 
 
 def cluster_request(options: argparse.Namespace, flags: Iterable[Flag]) -> ClusterRequest:
@@ -148,7 +158,7 @@ def cluster_request(options: argparse.Namespace, flags: Iterable[Flag]) -> Clust
         flag, modes = stranger
         others = " or ".join(filter(None, (", ".join(modes.names[:-1]), modes.names[-1])))
         raise UserError(
-            f"{flag} is a flag of {modes.words}, not of mode {options.mode}: leave it out, or use --mode {others}"
+            f"{flag} applies to {modes.words}, not to mode {options.mode}: remove it, or use --mode {others}"
         )
     catalog.check_precision(options.chip, options.precision)
     if getattr(options, "decode_chip", None) is not None:
@@ -179,6 +189,8 @@ def _training(options: argparse.Namespace) -> ClusterRequest:
     table = isinstance(run.model, Operators)
     units, total = run.model.unit_of_work, float(run.tokens / run.tokens_per_unit)
     words = f"\n{total:.4g} {escape.line(units)}s in steps of {escape.line(run.step_words)}"
+    assumed = [flag.name for flag in RUN if flag.attribute in _SIZES and flag.attribute not in options.given]
+    words += f" (assumed from the workload: {', '.join(assumed)})" if assumed and not table else ""
     words += f"; one sample: {escape.line(run.model.sample)}" if table and run.model.sample != "sequence" else ""
     constants = catalog.calibration(options.constants)
     measured = partial(machine_interval, run, options.chip, options.stack, constants)
@@ -212,16 +224,18 @@ def _serving_plan(options: argparse.Namespace, service: Any) -> Any:
     decode, prefill, apart = options.plan, options.prefill_plan, options.prefill_chips
     if decode is not None and options.decode_chip is not None and (prefill is None or apart is None):
         raise UserError(
-            "--decode-chip: the chips for prompts have a plan of their own: --prefill-plan and --prefill-chips, "
-            "or leave out --plan for the best of both"
+            "--decode-chip: the prefill chips need a plan of their own: add --prefill-plan and --prefill-chips, "
+            "or remove --plan to search for the best plans"
         )
     of = lambda text, chips: catalog.serving_plan(service, chips, **catalog.parse_serving_plan(text))
     if prefill is None and apart is None:
         return decode and of(decode, options.chips)
     if prefill is None or apart is None or decode is None:
-        raise UserError("two groups of chips take three flags: --plan (of decode), --prefill-plan and --prefill-chips")
+        raise UserError(
+            "disaggregated serving needs three flags: --plan (for decode), --prefill-plan and --prefill-chips"
+        )
     if apart >= options.chips:
         raise UserError(
-            f"--prefill-chips {apart}: must be less than the {options.chips} chips: the others generate answers"
+            f"--prefill-chips {apart}: must be less than --chips {options.chips}; the remaining chips decode"
         )
     return Disaggregated(prefill=of(prefill, apart), decode=of(decode, options.chips - apart))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hwopt.cli.output import show
+from hwopt.cli.output import heartbeat, show
 from hwopt.cli.paths import figure_path, page_path
 
 if TYPE_CHECKING:
@@ -36,7 +36,8 @@ def run(command: Command, options: argparse.Namespace) -> int:
     requested: Any = vars(options)
     figure = figure_path(options) if "figure" in requested else None
     path = page_path(options) if "report" in requested else None
-    found = command(options)
+    with heartbeat(options):
+        found = command(options)
     if isinstance(found, int):
         return found
     if figure is not None and found.draw is not None:

@@ -3,13 +3,17 @@
 import argparse
 import copy
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from hwopt.cli.exports import launch_files
+from hwopt.cli.cluster_flags import CLUSTER, DECODE_CHIP
+from hwopt.cli.exports import estimate_command, launch_files
 from hwopt.cli.flags import Flag
-from hwopt.cli.plan_args import limits, top, work_asked
-from hwopt.cli.runner import Rendered
+from hwopt.cli.plan_args import limits, work_asked
 from hwopt.errors import UserError, suggest
+
+if TYPE_CHECKING:
+    from hwopt.cli.runner import Rendered
+    from hwopt.output.answer import Answer
 
 _GROUPS = ("chip", "decode_chip")
 """Flags for which `--choices` may list several chips: prefill and decode."""
@@ -18,30 +22,32 @@ MOST_PAIRS = 64
 """Maximum number of pairs of chips that are ranked; each takes seconds."""
 
 
-def ranked_splits(options: argparse.Namespace, flags: Sequence[Flag]) -> Rendered:
+def ranked_splits(options: argparse.Namespace, flags: Sequence[Flag]) -> "Answer | Rendered":
     """Return every split of the chips between prefill and decode, ranked. **Arguments:** `flags` of the command."""
-    from hwopt.output.answers.disaggregation import splits_document, splits_lines
-    from hwopt.output.answers.plans import plan_screen
+    from hwopt.output.answers.disaggregation import splits_document, splits_section
+    from hwopt.output.answers.plans import plan_answer
     from hwopt.planning import plan_search
 
     works, ways = _asked(options, flags)
     first = next(iter(works.values()))
-    search, splits = plan_search.ranked_splits(first.workload, ways, options.objective, top(options), limits(options))
+    search, splits = plan_search.ranked_splits(first.workload, ways, options.objective, options.top, limits(options))
     work = works[splits[0].way] if search.feasible else first
     if search.feasible and options.export is not None:
-        ranked = [search.best, *search.alternatives]
+        machine = ways[splits[0].way].machine
+        again = lambda allowed: plan_search.best_plan(
+            work.workload, machine, options.objective, 0, limits=limits(options),
+            disaggregate=search.best.plan.disaggregated, allowed=allowed,
+        )  # fmt: skip
         return launch_files(
-            options, work.title, work.workload, options.workload, ranked, work.chips, lambda: work.document
-        )
-    around = {"around": work.interval(search.best.report, search.best.plan), "constants": options.constants}
+            options, work.title, options.workload, (work.workload, machine), search.best, again, work.chips,
+            lambda best: estimate_command(work.options, (*CLUSTER, DECODE_CHIP), best), lambda: work.document,
+        )  # fmt: skip
     together = next(each for each in splits if not each.best.plan.disaggregated)
     doubt = works[together.way].interval(together.best.report, together.best.plan)
     chips = {name: each.chips for name, each in works.items()} if len(ways) > 2 else {}
-    return Rendered(
-        lambda: work.document | splits_document(search, splits, chips, **around),
-        lambda: "\n".join([plan_screen(search, work.title, **around), *splits_lines(search, splits, doubt, chips)]),
-        search.feasible,
-    )
+    ranked = splits_document(search, splits, chips), [splits_section(search, splits, doubt, chips)]
+    around = work.interval(search.best.report, search.best.plan)
+    return plan_answer(search, work.title, work.document, None, around, options.constants, *ranked)
 
 
 def _asked(options: argparse.Namespace, flags: Sequence[Flag]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -49,7 +55,7 @@ def _asked(options: argparse.Namespace, flags: Sequence[Flag]) -> tuple[dict[str
     from hwopt.planning.plan_search import SplitOption
 
     if options.disaggregate:
-        raise UserError("--splits tries two groups of chips too: leave out --disaggregate")
+        raise UserError("--splits includes disaggregated plans: leave out --disaggregate")
     prompts, answers = _candidates(options)
     works: dict[str, Any] = {}
     ways: dict[str, SplitOption] = {}
@@ -80,7 +86,7 @@ def _candidates(options: argparse.Namespace) -> tuple[list[str], list[str] | Non
         stated = getattr(options, name)
         listed = named_values("chip", options.choices[name]) if name in (options.choices or {}) else None
         if stated is not None and listed is not None:
-            raise UserError(f"--choices {name}: --{name.replace('_', '-')} says it already; name it once")
+            raise UserError(f"--choices {name}: --{name.replace('_', '-')} says it already; keep one")
         found.append(listed if listed is not None else None if stated is None else [stated])
     prompts, answers = found
     if prompts is None:

@@ -40,14 +40,14 @@ def number(
     except UserError as error:
         raise UserError(f"{flag} {text}: {error}") from None
     if "%" in text and unit is None and (integer or is_limit(flag) or flag.endswith(_COUNTS)):
-        raise UserError(f"{flag} {text}: is not a share; leave out the %")
+        raise UserError(f"{flag} {text}: is not a fraction; remove the %")
     if value == inf and is_limit(flag):
         return inf
     if not (0 < value < inf if least is None else least <= value < inf):
         wanted = "positive, finite number" if least is None else f"finite number of at least {least:g}"
         raise UserError(f"{flag} {text}: must be a {wanted}")
     if value > most:
-        raise UserError(f"{flag} {text}: at most {most:g}")
+        raise UserError(f"{flag} {text}: must be at most {most:g}")
     if not integer:
         return float(value)
     if value != int(value):
@@ -68,7 +68,7 @@ def entries(example: str, flag: str, text: str) -> dict[str, str]:
         if not (name and value):
             raise UserError(f"{flag} {part.strip() or text}: write {example}")
         if name in values:
-            raise UserError(f"{flag}: '{name}' stands twice")
+            raise UserError(f"{flag}: '{name}' is given twice")
         values[name] = value
     return values
 
@@ -82,7 +82,7 @@ def boxes(flag: str, text: str) -> dict[str, tuple[float, float]]:
             raise UserError(f"{flag} {name}={box}: write {example}")
         low, high = (number(f"{flag} {name}", end) for end in (ends[0], ends[-1]))
         if low > high:
-            raise UserError(f"{flag} {name}={box}: reversed, write {name}={ends[1]}:{ends[0]}")
+            raise UserError(f"{flag} {name}={box}: reversed; write {name}={ends[1]}:{ends[0]}")
         by_name[name] = (low, high)
     return by_name
 
@@ -100,7 +100,7 @@ def spot(flag: str, text: str) -> dict[str, float]:
             raise UserError(f"{flag} {name}: {suggest(name, _SPOT)}")
     for name in _SPOT:
         if name not in said and name != "chips":
-            raise UserError(f"{flag} {text}: '{name}' is needed: {example}")
+            raise UserError(f"{flag} {text}: '{name}' is missing; write {example}")
     return {name: number(f"{flag} {name}{_SPOT[name]}", value, least=0.0) for name, value in said.items()}
 
 
@@ -141,11 +141,12 @@ def sizes(flag: str, text: str) -> list[int]:
         return sorted(number(flag, name, integer=True) for name in names(flag, text))
     low, high = (number(flag, end, integer=True) for end in ends)
     if low > high:
-        raise UserError(f"{flag} {text}: reversed, write {high}:{low}")
+        raise UserError(f"{flag} {text}: reversed; write {high}:{low}")
     doubled = [low << power for power in range((high // low).bit_length())]
     if doubled[-1] != high:
         raise UserError(
-            f"{flag} {text}: {low} doubled meets {doubled[-1]} and {2 * doubled[-1]}, not {high}; end there, or write a list"
+            f"{flag} {text}: doubling {low} gives {doubled[-1]} and {2 * doubled[-1]}, not {high}; choose one of them, or write a "
+            "list"
         )
     return doubled
 
@@ -154,7 +155,7 @@ def confidence(flag: str, text: str) -> float:
     """Read a probability from 0.5 to below 1, which may be in percent."""
     value = number(flag, text, unit="")
     if not 0.5 <= value < 1.0:
-        raise UserError(f"{flag} {text}: must be at least 0.5 and below 1, such as 0.9 for nine times in ten")
+        raise UserError(f"{flag} {text}: must be a probability of at least 0.5 and below 1, such as 0.9")
     return value
 
 

@@ -1,4 +1,4 @@
-"""Categorical choices of a question: fields with several possible values, and the questions of all their combinations."""
+"""Expand a design problem whose text fields have several candidate values into one problem for each combination."""
 
 from __future__ import annotations
 
@@ -51,38 +51,40 @@ class Combination(NamedTuple):
 
 
 def combinations(objective: Any, choices: Mapping[str, Sequence[str]], most: int) -> list[Combination]:
-    """Return the question under every combination of choices; first values of the choices come first.
+    """Return a copy of a design problem for every combination of values of its text fields.
+
+    The last field varies fastest, and its values keep their order. Choices that the problem leaves open by itself, such as how to
+    meet an export rule, are combined as well.
 
     **Arguments:**
 
-    - `objective`: a design question.
-    - `choices`: field -> values, `*` for the whole catalog.
+    - `objective`: the design problem.
+    - `choices`: field -> values to try. The single value `*` means all catalog entries.
     - `most`: maximum number of combinations.
 
-    **Raises:** `UserError` for a field that is not a choice of the question, for a value named twice, and for too many
-    combinations.
+    **Raises:** `UserError` for an unknown or numeric field, a value named twice, or too many combinations.
     """
     known = {field.name for field in dataclasses.fields(objective)} if dataclasses.is_dataclass(objective) else set()
     values = {}
     for field, named in choices.items():
         if field not in known:
-            raise UserError(f"choices: '{field}' is no field of the question: {suggest(field, known)}")
+            raise UserError(f"choices: '{field}' is not a field of the question: {suggest(field, known)}")
         each = names_of(f"choices: {field}", named)
         if not isinstance(getattr(objective, field), str):
             raise UserError(
-                f"choices: '{field}' is a number, not a choice: sweep each apart, or ask hwopt.frontier about budgets"
+                f"choices: '{field}' is a number, not a choice: solve each value separately, or use hwopt.frontier for budgets"
             )
         values[field] = named_values(field, each)
     asked: Any = objective
     found = []
     for row in every_choice(values, most):
         question = dataclasses.replace(asked, **dict(row)) if row else asked
-        more = every_choice(left_open(question), most)
+        more = every_choice({name: each for name, each in left_open(question).items() if name not in values}, most)
         found += [
             Combination(row + also, dataclasses.replace(question, **dict(also)) if also else question) for also in more
         ]
     if len(found) > most:
-        raise UserError(f"choices: {len(found)} combinations; at most {most}: ask about some of them apart")
+        raise UserError(f"choices: {len(found)} combinations exceed {most}: solve some of them separately")
     return found
 
 
@@ -104,7 +106,7 @@ def every_choice(values: Mapping[str, Sequence[str]], most: int) -> list[Chosen]
     """
     count = math.prod(map(len, values.values()))
     if count > most:
-        raise UserError(f"choices: {count} combinations; at most {most}: ask about some of them apart")
+        raise UserError(f"choices: {count} combinations exceed {most}: solve some of them separately")
     return [tuple(zip(values, row, strict=True)) for row in itertools.product(*values.values())]
 
 
@@ -133,7 +135,7 @@ def refuse_strange(outcomes: Sequence[tuple[Chosen, str]], choices: Mapping[str,
             if all(of):
                 raise UserError(f"choices: {name}={value}: {of[0]}")
     if all(why for _, why in outcomes):
-        raise UserError(f"choices: no combination states a question: {outcomes[0][1]}")
+        raise UserError(f"choices: no combination is valid: {outcomes[0][1]}")
 
 
 def named_values(field: str, named: Sequence[str]) -> list[str]:
@@ -143,10 +145,10 @@ def named_values(field: str, named: Sequence[str]) -> list[str]:
     """
     if list(named) == [EVERY]:
         if field not in KINDS:
-            raise UserError(f"choices: {field}={EVERY}: the catalogue has no list of it; name its values, a|b|c")
+            raise UserError(f"choices: {field}={EVERY}: the catalog has no list of it; write its values, a|b|c")
         return catalog.names(KINDS[field])
     other = aliases(KINDS[field]) if field in KINDS else {}
     entries = {other.get(slug(each), slug(each)) if other and not is_path(each) else each for each in named}
     if not named or len(entries) < len(named) or EVERY in named:
-        raise UserError(f"choices: {field}={'|'.join(named)}: name each value once, or {EVERY} alone for all")
+        raise UserError(f"choices: {field}={'|'.join(named)}: write each value once, or {EVERY} alone for all")
     return list(named)

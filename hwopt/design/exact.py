@@ -64,25 +64,23 @@ class ExactModel:
     def __init__(self, problem: Problem):
         self.problem = problem
 
-    @cached_property
-    def _key(self) -> tuple[ProblemForm, Any, tuple[tuple[int, ...], ...]]:
-        """Key of the trace shared by questions that differ only in numbers: form, tree structure and shapes of the template."""
-        leaves, tree = jax.tree.flatten(self.problem.template)
-        return self.problem.form, tree, tuple(np.shape(leaf) for leaf in leaves)
-
     @property
     def _general(self) -> TracedFunction:
-        return _general(*self._key)
+        return _general(*self.problem.trace_key)
 
     @cached_property
     def _numbers(self) -> list[np.ndarray]:
         """Numeric arguments of the trace before the variables: leaves of the template, then the limits of the budgets."""
-        limits = np.array([each.limit for each in self.problem.budgets])
-        return [*(np.ravel(leaf) for leaf in jax.tree.leaves(self.problem.template)), limits]
+        return [*(np.ravel(leaf) for leaf in jax.tree.leaves(self.problem.template)), self.problem.limits]
 
     @cached_property
     def _traced(self) -> TracedFunction:
-        return _known(*self._key, np.concatenate(self._numbers).tobytes())
+        return _known(*self.problem.trace_key, np.concatenate(self._numbers).tobytes())
+
+    @property
+    def shapes(self) -> ExactValues:
+        """Shapes of the results for one design."""
+        return self._general.shapes
 
     def prepare(self) -> ExactModel:
         """Trace the model now, and return it."""

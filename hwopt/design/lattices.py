@@ -12,6 +12,7 @@ batches.
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial, reduce, singledispatch
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,10 +25,12 @@ from hwopt.design.machine_parts import (
     machine_relations,
     piece_integer,
     size_pieces,
+    uses_part,
     whole_racks,
 )
 from hwopt.design.model_shape import SHAPE_WORDS, shape_integers, shape_relations
 from hwopt.design.plan_lattice import (
+    PARTS,
     TRAINING,
     Sizes,
     contexts_of,
@@ -35,11 +38,12 @@ from hwopt.design.plan_lattice import (
     plan_relations,
     ramp_words,
     serving_sizes,
+    software_words,
     spread_degrees,
     training_sizes,
 )
 from hwopt.design.problem import Problem
-from hwopt.design.variables import SERVE, Ranges, Variable, count_of
+from hwopt.design.variables import RECOVERIES, SERVE, Ranges, Variable, count_of
 from hwopt.integers.enumeration import divisors
 from hwopt.integers.relations import AllowedRange, DerivedColumns, Limit, Relation, at_least, at_most
 from hwopt.integers.system import Integer, ModelKink, RangePiece, Role, System, integer
@@ -77,7 +81,8 @@ class _LatticeMachine(NamedTuple):
 
 def lattice_of(problem: Problem) -> System:
     """Return the system of integer designs of a question."""
-    return reduce(_both, (each.system(each.ranges) for each in _machines(problem)))
+    system = reduce(_both, (each.system(each.ranges) for each in _machines(problem)))
+    return replace(system, relations=(*system.relations, *problem.relations))
 
 
 def _both(first: System, second: System) -> System:
@@ -102,8 +107,8 @@ def reason_without_lattice(problem: Problem) -> str:
     return f"integers {', '.join(dict.fromkeys(strange))} are not branched on" if strange else ""
 
 
-KINDS = ("recompute", "zero", "weights_tier", "optimizer_tier", "activations_tier")
-"""Categorical coordinates of a training plan: recomputation, ZeRO stage, and memory tiers."""
+KINDS = ("recompute", "zero", "weights_tier", "optimizer_tier", "activations_tier", "recovery")
+"""Categorical coordinates of a training run: recomputation, ZeRO stage, memory tiers, and failure recovery."""
 
 _LATE = 1e-3
 _TOLD_APART = {
@@ -112,6 +117,7 @@ _TOLD_APART = {
     "weights_tier": math.inf,
     "optimizer_tier": _LATE,
     "activations_tier": math.inf,
+    "recovery": 0.03,
 }
 """Initial pseudo-costs of the categorical coordinates, as logarithms. Recomputation costs a third more time, which prunes a
 node at once. The memory tiers of weights and activations decide what else fits. Optimizer placement is branched last: it
@@ -123,15 +129,18 @@ incumbent, these values need 12,942 node relaxations. With all memory tiers late
 def _training_system(ranges: Ranges) -> System:
     """Return the system of integers of a training run on a machine."""
     run, cluster, _, _ = ranges.template
-    of, sites = ranges.of, count_of(cluster.sites.count)
+    of = ranges.of
     experts = max(count_of(run.model.experts), 1)
     layers = None if ranges.frees("layers") else count_of(run.model.layers)
     chunks = most_chunks(run.model) if layers else AllowedRange(("layers",), lambda x: x["layers"] + 2.0)
-    degrees = named("tp", "cp", "pp", "dp", "ep", "micro_batch", "micro_batches", "virtual_stages", "zero", "groups")
+    degrees = named(
+        "tp", "cp", "pp", "dp", "ep", "micro_batch", "micro_batches", "virtual_stages", "zero", "recompute", "groups"
+    )
+    degrees |= {part: f"{part}_tier" for part in PARTS}
     batch, domain = of("global_batch_sequences"), of("scale_up_domain")
-    sizes = training_sizes(run, degrees, sites, chips=of("chips"), batch=batch, domain=domain, chunks=chunks)
+    sizes = training_sizes(run, cluster, degrees, chips=of("chips"), batch=batch, domain=domain, chunks=chunks)
     relations = [
-        *plan_relations(sizes, *TRAINING, "domain", "sequence"),
+        *plan_relations(sizes, *TRAINING, *(() if uses_part(ranges) else ("domain",)), "sequence"),
         *shape_relations(ranges),
         *machine_relations(ranges),
         *whole_racks(ranges, ("tp", "cp", "pp", "dp")),
@@ -147,7 +156,7 @@ def _training_system(ranges: Ranges) -> System:
         integer("dp", (1, of("chips")[1]), pseudo_cost=0.08, fills=True),
         integer("micro_batches", (1, batch[1]), pseudo_cost=0.06, near=2),
         integer("virtual_stages", of("virtual_stages"), pseudo_cost=0.005, stepped=True, near=3),
-        integer("groups", (1, max(1.0, domain[1])), pseudo_cost=0.15, near=2),
+        *(() if uses_part(ranges) else (integer("groups", (1, max(1.0, domain[1])), pseudo_cost=0.15, near=2),)),
         *machine_integers(ranges),
     )
     stages = ("pp", "virtual_stages") if layers else ("layers", "pp", "virtual_stages")
@@ -211,13 +220,17 @@ def _pieces(ranges: Ranges) -> tuple[RangePiece, ...]:
 _TRAINING_WORDS = {
     "tp": "tensor parallel degrees that divide the heads and the sequence",
     "ep": "expert parallel degrees that divide the experts", "pp": "any number of stages, uneven ones too",
-    "cp": "context parallel degrees", "zero": "ZeRO stages (1 in a pipeline)", "recompute": "recomputation none, selective or full",
+    "cp": "context parallel degrees", "zero": "ZeRO stages", "recompute": "recomputation none, selective or full",
     "weights_tier": "weights in HBM or the pool", "optimizer_tier": "the optimizer likewise",
-    "activations_tier": "activations likewise",
+    "activations_tier": "activations likewise", "recovery": "recovery from storage, with hot spares or in memory",
     "virtual_stages": "chunks a stage", "micro_batch": "micro-batches", "chips": "replicas",
     "global_batch_sequences": "full batches", **SHAPE_WORDS, **MACHINE_WORDS,
 }  # fmt: skip
 """Variable of a training machine -> description of its unit, for texts about free variables."""
+
+
+_NEAR_BATCH = 1.2
+"""Ratio of the largest to the smallest batch below which a question counts as keeping its batch."""
 
 
 def _training_fixed(ranges: Ranges) -> list[str]:
@@ -231,10 +244,15 @@ def _training_fixed(ranges: Ranges) -> list[str]:
     words = [] if ranges.frees("cp") else [f"context parallel degree {count_of(plan.cp)}"]
     words += ["undivided experts where they are spread"] if count_of(run.model.experts) else []
     words += ["sequence parallelism"] if float(plan.sequence_parallel) else []
+    words += [software_words(cluster.stack.capabilities)]
     words += [f"ZeRO-{fixed('zero')}"] if fixed("zero") else []
     words += [f"{recompute} recomputation"] if recompute else []
     words += [f"{' and '.join(offloaded) or 'nothing'} offloaded"] if offloaded or all(tiers.values()) else []
     words += [f"the same replicas at each of {sites} sites"] if sites > 1 else []
+    words += [f"recovery {RECOVERIES[kept - 1]}"] if (kept := fixed("recovery")) else []
+    words += [f"gradients reduced in {8 * float(cluster.stack.gradient_bytes):.0f} bit"]
+    least, most = ranges.of("global_batch_sequences")
+    words += [f"batch near {count_of(run.global_batch_sequences):,} sequences"] if most < _NEAR_BATCH * least else []
     words += [f"the stages of the batch ramp{ramp_words(run.ramp)}"] if run.ramp is not None else []
     return words
 
@@ -296,8 +314,9 @@ def _serving_system(ranges: Ranges, tails: bool = False) -> System:
     if not p:  # two machines share the domain and racks of the training machine
         own = kinds[""]
         domain = own.of("scale_up_domain")
-        coordinates += [integer("groups", (1, max(1.0, domain[1])), near=2)]
-        relations += plan_relations(Sizes(named("tp", "groups"), domain=domain), "domain")
+        if not uses_part(own):
+            coordinates += [integer("groups", (1, max(1.0, domain[1])), near=2)]
+            relations += plan_relations(Sizes(named("tp", "groups"), domain=domain), "domain")
         relations += machine_relations(own)
         for each in kinds.values():
             coordinates += machine_integers(each)
@@ -322,7 +341,7 @@ _SERVING_WORDS = {
     "tp": "tensor parallel degrees that divide the heads", "ep": "expert parallel degrees that divide the experts",
     "pp": "any number of stages, uneven ones too", "batch": "sequences a replica", "replicas": "replicas",
     "expert_slots": "experts of a rank, copies counted", "cache_split": "ranks that hold keys and values of a head by token",
-    "prefill_tp": "the same of the chips for prompts", **MACHINE_WORDS,
+    "prefill_tp": "the same of the chips for prefill", **MACHINE_WORDS,
     "prefill_chips_per_rack": "the same of their racks and servers",
 }  # fmt: skip
 """Variable of a serving machine -> description of its unit, for texts about free variables."""
@@ -331,7 +350,7 @@ _SERVING_WORDS = {
 def _serving_fixed(ranges: Ranges) -> list[str]:
     """Return descriptions of the settings that a serving question keeps fixed."""
     service, plan = ranges.template.workload, ranges.template.plan
-    own = "prompts on chips of another kind" if len(ranges.kinds) > 1 else "prompts on chips of their own"
+    own = "prefill on chips of another kind" if len(ranges.kinds) > 1 else "prefill on chips of its own"
     words = [own if plan.disaggregated else "prompts beside answers", "whole heads a chip"]
     words += ["undivided experts where they are spread"] if count_of(service.model.experts) else []
     layout = plan.groups[""].layout

@@ -13,16 +13,17 @@ from hwopt.types import Scalar
 
 @dataclass(frozen=True)
 class Metric:
-    """A positive number of a report. `unit` is SI; `meaning` completes "the budget limits ..."."""
+    """A positive number of a report. `unit` is SI; `meaning` completes "the budget limits ..."; see `Output` for `bounded`."""
 
     name: str
     unit: str
     value: Callable[[Any], Scalar]
     meaning: str
+    bounded: bool = True
 
 
 METRICS: Mapping[str, Metric] = {
-    name: Metric(name, each.unit, attrgetter(name), each.meaning)
+    name: Metric(name, each.unit, attrgetter(name), each.meaning, each.bounded)
     for kind in (TrainServeReport, ServingReport, TrainingReport)
     for name, each in outputs(kind).items()
 }
@@ -50,5 +51,5 @@ def metric_of(name: str, workload: Any) -> Metric:
     """
     chosen, known = metric(name), numbers(workload)
     if name not in known:
-        raise UserError(f"metric '{name}' is none that this workload has: {suggest(name, known)}")
+        raise UserError(f"metric '{name}' is not available for this workload: {suggest(name, known)}")
     return chosen

@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from hwopt.design.variables import count_of
+from hwopt.hardware.cluster import Cluster
 from hwopt.integers.enumeration import divisors, enumerate_points
 from hwopt.integers.relations import (
     ConditionalRelation,
@@ -21,12 +22,19 @@ from hwopt.integers.relations import (
     equal,
 )
 from hwopt.integers.system import System, integer
-from hwopt.stack import Stack
+from hwopt.plan import OFFLOADED, Plan
+from hwopt.stack import Capabilities, Stack
 from hwopt.workload.operators import most_chunks
 from hwopt.workload.ramp import BatchRamp, batch_quotients, whole_micro_batches
 from hwopt.workload.service import Service
 from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import Transformer
+
+PARTS = tuple(name.removesuffix("_offloaded") for name in OFFLOADED)
+"""Parts of a training state that a memory pool may hold."""
+
+DIVIDED = ("activations", "optimizer", "weights")
+"""Parts of which a share may be offloaded, in the order of the levels of `Capabilities.partial_offload`."""
 
 LEAST_CONTEXT_TOKENS = 1024
 """Minimum number of tokens per chip under context parallelism: below, its ring passes take longer than their attention."""
@@ -73,6 +81,7 @@ class Sizes(NamedTuple):
     - `ramp`: batch ramp of the run.
     - `experts`, `sites`, `sequence`: numbers of experts, sites, and tokens of a sequence.
     - `shared`: number of key-value heads; 1 with latent attention.
+    - `software`: what the software documents; None for no limit.
     """
 
     degrees: Mapping[str, str]
@@ -85,6 +94,7 @@ class Sizes(NamedTuple):
     sites: int = 1
     sequence: int = 1
     shared: int = 1
+    software: Capabilities | None = None
 
     def of(self, *degrees: str) -> tuple[str, ...]:
         """Return the coordinates of the given degrees."""
@@ -93,6 +103,69 @@ class Sizes(NamedTuple):
     def when(self, degree: str, then: Iterable[ProductLimit | Divides]) -> list[Relation]:
         """Return relations that apply only where a degree is 2 or more."""
         return [ConditionalRelation(self.degrees[degree], 2, each) for each in then]
+
+    def limited(self, degree: str, most: float) -> list[Relation]:
+        """Return the limit of a degree that a capability states: 0 allows only 1, and 1 any degree."""
+        return [] if most == 1.0 else [at_most(self.of(degree), max(most, 1.0))]
+
+    def in_memory(self, part: str, most: float) -> list[Relation]:
+        """Return where a part must stay in the chips' memory: always at level 0, in a pipeline at 1, nowhere at 2."""
+        kept = at_most(self.of(part), 1.0)
+        return [[kept], self.when("pp", [kept]), []][round(most)]
+
+
+CAPABILITIES: Mapping[str, Callable[[Sizes, float], Sequence[Relation]]] = {
+    "tensor_parallelism": lambda x, most: x.limited("tp", most),
+    "pipeline_parallelism": lambda x, most: x.limited("pp", most),
+    "context_parallelism": lambda x, most: x.limited("cp", most),
+    "expert_parallelism": lambda x, most: x.limited("ep", most),
+    "interleaving": lambda x, most: x.limited("virtual_stages", most),
+    # The lattice starts at ZeRO-1.
+    "zero_stage": lambda x, most: [at_most(x.of("zero"), max(most, 1.0))],
+    # A pipeline reduces gradients after each micro-batch with ZeRO-2 and 3.
+    "zero_in_pipeline": lambda x, most: x.when("pp", [at_most(x.of("zero"), max(most, 1.0))]),
+    # 1: none, 2: selective, 3: full.
+    "recomputation": lambda x, most: [
+        [at_most(x.of("recompute"), 1.0)], [Divides(x.of("recompute"), (), multiple=3)], []
+    ][round(most)],
+    "activation_offload": lambda x, most: x.in_memory("activations", most),
+    "offload_with_recomputation": lambda x, most: [] if most else x.when("activations", [at_most(x.of("recompute"), 1.0)]),
+    "optimizer_offload": lambda x, most: x.in_memory("optimizer", most),
+    "weight_streaming": lambda x, most: x.in_memory("weights", most),
+    # Lattices offload all of a part or nothing; plans that are stated, and those of `least_offloaded`, may offload a share.
+    "partial_offload": lambda x, most: [at_most(each, most + 1.0) for each in (x.of("divided"),) if each],
+}  # fmt: skip
+"""Capability of a software stack -> the relation that it restricts, given its level."""
+
+
+def _software(sizes: Sizes) -> list[Relation]:
+    """Return the relations that keep a plan within what its software documents."""
+    if sizes.software is None:
+        return []
+    return [each for name, of in CAPABILITIES.items() for each in of(sizes, float(getattr(sizes.software, name)))]
+
+
+def software_words(software: Capabilities) -> str:
+    """Return which plans a search covers, as part of its scope."""
+    return "plans of any software" if software.unlimited else "plans within what the software documents"
+
+
+def undocumented(plan: Plan, software: Capabilities, stated: Mapping[str, float] | None = None) -> list[str]:
+    """Return the capabilities that a training plan needs and its software does not document.
+
+    **Arguments:** `stated`: values instead of the plan's, by degree, `zero`, `recompute` or part of `PARTS`.
+    """
+    split = (plan.optimizer_sharded, plan.gradients_sharded, plan.weights_sharded)
+    columns = {name: float(getattr(plan, name)) for name in ("tp", "pp", "cp", "ep", "virtual_stages")}
+    columns |= {part: 1.0 + (float(getattr(plan, f"{part}_offloaded")) > 0.0) for part in PARTS}
+    shares = [float(getattr(plan, f"{part}_offloaded")) for part in DIVIDED]
+    columns["divided"] = max(1.0 + level * (0.0 < share < 1.0) for level, share in enumerate(shares, 1))
+    columns["zero"] = max(1.0, sum(map(float, split)))
+    columns["recompute"] = 3.0 if float(plan.recompute_full) else 1.0 + (float(plan.recompute_attention) > 0.0)
+    columns |= stated or {}
+    sizes, level = Sizes(named(*columns), software=software), lambda name: float(getattr(software, name))
+    missing = (name for name, of in CAPABILITIES.items() if not all(x.holds(columns) for x in of(sizes, level(name))))
+    return [name.replace("_", " ").replace("zero", "ZeRO") for name in missing]
 
 
 RELATIONS: Mapping[str, Callable[[Sizes], Sequence[Relation]]] = {
@@ -130,8 +203,8 @@ RELATIONS: Mapping[str, Callable[[Sizes], Sequence[Relation]]] = {
     "sites": lambda x: [Divides((), x.of("dp"), x.sites)],
     # The tokens of a sequence are split evenly.
     "sequence": lambda x: [Divides(x.of("tp", "cp"), (), multiple=x.sequence)],
-    # A pipeline would reduce gradients after each micro-batch, so that only ZeRO-1 is allowed.
-    "zero": lambda x: x.when("pp", [at_most(x.of("zero"), 1.0)]),
+    # The software documents the plan.
+    "software": _software,
     # Sharding requires two ranks; experts may have replicas even where other weights have none.
     "zero_ranks": lambda x: [] if x.experts else x.when("zero", [at_least(x.of("dp", "cp"), 2.0)]),
     # Ranks that would replicate keys and values share them: t ranks, or t over the number of key-value heads.
@@ -145,10 +218,11 @@ def named(*degrees: str, prefix: str = "") -> dict[str, str]:
     return {each: prefix + each for each in degrees}
 
 
-def training_sizes(run: TrainingRun, degrees: Mapping[str, str], sites: int, **known: Any) -> Sizes:
-    """Return the numbers of a training run. **Arguments:** `known`: further fields of `Sizes`."""
+def training_sizes(run: TrainingRun, cluster: Cluster, degrees: Mapping[str, str], **known: Any) -> Sizes:
+    """Return the numbers of a training run on a cluster. **Arguments:** `known`: further fields of `Sizes`."""
+    known |= {"sites": count_of(cluster.sites.count), "software": cluster.stack.capabilities}
     numbers = {"experts": count_of(run.model.experts), "sequence": count_of(run.sequence_length), "ramp": run.ramp}
-    return Sizes(degrees, sites=sites, **{"chunks": most_chunks(run.model), **numbers, **known})
+    return Sizes(degrees, **{"chunks": most_chunks(run.model), **numbers, **known})
 
 
 def serving_sizes(service: Service, stack: Stack, degrees: Mapping[str, str], **known: Any) -> Sizes:
@@ -162,7 +236,7 @@ def serving_sizes(service: Service, stack: Stack, degrees: Mapping[str, str], **
     return Sizes(degrees, **numbers, **known)
 
 
-TRAINING = ("chips", "batch", "chunks", "interleaving", "rounds", "ramp", "experts", "sites", "zero")
+TRAINING = ("chips", "batch", "chunks", "interleaving", "rounds", "ramp", "experts", "sites", "software")
 """Relations that every plan of a training search satisfies."""
 
 

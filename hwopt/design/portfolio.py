@@ -67,18 +67,18 @@ class Portfolio:
         object.__setattr__(self, "question", escape.line(self.question))
         names = [each.name for each in self.members]
         if not names or len(set(names)) < len(names):
-            raise UserError(f"portfolio: {'a member stands twice' if names else 'it has no member'}")
+            raise UserError(f"portfolio: {'two members have the same name' if names else 'it has no members'}")
         first = self.members[0]
         for each in self.members:
             for part in parts_of(each.problem).values():
                 if not part.integer and part.name not in CONTINUOUS:
                     raise UserError(
-                        f"portfolio: member '{each.name}' chooses {part.name}, which several workloads cannot share yet; leave "
-                        "memory pools, storage and chips as they are sold (offload = 'none')"
+                        f"portfolio: member '{each.name}' chooses {part.name}, which members cannot share; use "
+                        "stock chips, storage and memory pools (offload = 'none')"
                     )
             if differs := _differ(first, each):
                 raise UserError(
-                    f"portfolio: '{first.name}' and '{each.name}' differ in {differs}, and their parts are the same"
+                    f"portfolio: '{first.name}' and '{each.name}' differ in {differs}, but members share their parts"
                 )
 
     @property
@@ -117,8 +117,8 @@ class Portfolio:
         for name in names:
             if name not in known:
                 raise UserError(
-                    f"portfolio: '{name}' is no part that members share: {suggest(name, known)}; plans are bounded in the list, "
-                    f"by member"
+                    f"portfolio: '{name}' is not a part that members share: {suggest(name, known)}; bound a member's plan in "
+                    f"the file of members"
                 )
 
 
@@ -164,10 +164,10 @@ def _differ(one: Member, other: Member) -> str:
 
 
 def _hardware(problem: Problem) -> dict[str, Any]:
-    """Return a cluster's hardware by name, without the number of chips, software, and its choice of in-switch reduction."""
+    """Return the hardware of a cluster by name: without the number of chips, software, recovery and in-switch reduction."""
     decided = lambda c: (c.chips, c.network.reduction_factor)
     cluster = eqx.tree_at(decided, problem.template.cluster, (np.float64(1.0), np.ones(1)))
-    return {name: value for name, value in vars(cluster).items() if name not in ("chips", "stack")}
+    return {name: value for name, value in vars(cluster).items() if name not in ("chips", "stack", "recovery")}
 
 
 if not TYPE_CHECKING:  # old public names

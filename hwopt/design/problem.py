@@ -18,6 +18,7 @@ from hwopt.design.metrics import METRICS, Metric, numbers
 from hwopt.design.provenance import Provenance
 from hwopt.design.variables import Variable, VariableLens
 from hwopt.errors import UserError, suggest
+from hwopt.integers.relations import Relation
 from hwopt.model.chip.chip_project import margins as chip_margins
 from hwopt.model.estimate import estimate, margin_names
 from hwopt.model.numerics.maximum import pick
@@ -57,7 +58,7 @@ class Budget:
     def __post_init__(self) -> None:
         if not (math.isfinite(self.limit) and self.limit > 0):
             raise UserError(
-                f"budget '{self.name}' = {self.limit}: it must be a positive, finite number ({self.metric.unit})"
+                f"budget '{self.name}' = {self.limit}: must be a positive, finite number ({self.metric.unit})"
             )
 
     def relaxed_words(self, logarithm: float, percent: str) -> str:
@@ -96,6 +97,7 @@ class Problem:
     - `template`: design that the variables are inserted into.
     - `provenance`: sources of the template's numbers.
     - `relaxation`: the question over continuous hardware, where this one buys whole units.
+    - `relations`: relations of its lattice in addition to those of every question of its kind.
     """
 
     name: str
@@ -106,12 +108,13 @@ class Problem:
     template: Design
     provenance: Provenance = field(default_factory=Provenance, repr=False)
     relaxation: Problem | None = field(default=None, repr=False)
+    relations: tuple[Relation, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "question", escape.line(self.question))
         names = [each.name for each in self.variables]
         if len(set(names)) != len(names):
-            raise UserError(f"problem '{self.name}': a variable stands twice in {', '.join(names)}")
+            raise UserError(f"problem '{self.name}': a variable is repeated in {', '.join(names)}")
         for each in self.variables:
             each.bounded()
         known = numbers(self.template.workload)
@@ -120,6 +123,9 @@ class Problem:
                 raise UserError(
                     f"problem '{self.name}': its workload has no '{each.name}': {suggest(each.name, known)}"
                 )
+            if not each.bounded:
+                others = "a percentile, or a latency of a full batch such as time_per_output_token_full_batch_s"
+                raise UserError(f"problem '{self.name}': no bound of '{each.name}' can be proved: use {others}")
 
     def problem(self) -> Problem:
         """Return the problem itself, so that a problem can be used as a question."""
@@ -133,8 +139,8 @@ class Problem:
         """
         if len(self.template.cluster.groups) > 1:
             raise UserError(
-                f"'{self.name}' on two kinds of chips is asked in whole units, as they are sold, and has no continuous hardware: "
-                "leave out decode_chip, or ask hwopt optimize in its usual regime"
+                f"'{self.name}' with two types of chips has whole units of stock hardware only, not continuous hardware: "
+                "remove decode_chip, or use the certified regime of hwopt optimize"
             )
         return self.relaxation or self
 
@@ -149,7 +155,7 @@ class Problem:
         for name, (low, high) in boxes.items():
             if name not in known:
                 self._refuse_kept(name)
-                raise UserError(f"'{name}' is no variable of '{self.name}': {suggest(name, known)}")
+                raise UserError(f"'{name}' is not a variable of '{self.name}': {suggest(name, known)}")
             own = known[name]
             if low < own.lower * (1 - 1e-9) or high > own.upper * (1 + 1e-9):
                 raise UserError(
@@ -157,7 +163,7 @@ class Problem:
                     + (f" ({own.box_meaning})" if own.box_meaning else "")
                 )
             if own.integer and math.floor(high * (1 + 1e-9)) < math.ceil(low * (1 - 1e-9)):
-                raise UserError(f"bounds of '{name}' = {low:g}:{high:g} hold no integer, and it counts things")
+                raise UserError(f"bounds of '{name}' = {low:g}:{high:g} contain no integer, which it must be")
             known[name] = own.bounded(low, high)
         relaxation = None if self.relaxation is None else self.relaxation._within(boxes)
         return replace(self, variables=tuple(known.values()), relaxation=relaxation)
@@ -182,9 +188,9 @@ class Problem:
         """
         if self.relaxation is not None and name in self.relaxation._names:
             raise UserError(
-                f"'{name}' is no variable of '{self.name}' as it is asked: hardware is bought in whole units ("
+                f"'{name}' is not a variable of '{self.name}' here: hardware is bought in whole units ("
                 f"{', '.join(each.name for each in self.variables if each.category in _BOUGHT)}); --free hbm+links+domain+clock "
-                "redesigns the chip, --regime relaxed takes continuous hardware"
+                "optimizes the chip, --free nics+racks the servers, --regime relaxed makes hardware continuous"
             )
 
     @property
@@ -292,6 +298,12 @@ class Problem:
             objective=self.objective,
             budgets=tuple((each.name, each.metric) for each in self.budgets),
         )
+
+    @property
+    def trace_key(self) -> tuple[ProblemForm, Any, tuple[tuple[int, ...], ...]]:
+        """Key of traces shared by problems that differ only in numbers: form, tree structure and shapes of the template."""
+        leaves, tree = jax.tree.flatten(self.template)
+        return self.form, tree, tuple(map(np.shape, leaves))
 
     @property
     def constraints(self) -> tuple[str, ...]:

@@ -17,6 +17,6 @@ def with_layouts(cluster: Cluster, names: Collection[str]) -> Cluster:
     """Return a cluster whose software supports exactly these layouts. **Raises:** `UserError` for an unknown name."""
     for name in names:
         if name not in LAYOUTS:
-            raise UserError(f"'{name}' is no layout of plans that serve: {suggest(name, LAYOUTS)}")
+            raise UserError(f"'{name}' is not a layout of serving plans: {suggest(name, LAYOUTS)}")
     put = lambda c, name: eqx.tree_at(lambda x: getattr(x.stack, name), c, jnp.asarray(float(name in names)))
     return reduce(put, LAYOUTS, cluster)

@@ -17,13 +17,14 @@ from hwopt.errors import UserError, suggest
 from hwopt.hardware.chip import Chip
 from hwopt.hardware.chip_project import ChipDesign
 from hwopt.hardware.cluster import Cluster
-from hwopt.hardware.facility import Rack
+from hwopt.hardware.facility import Cooling, Rack
 from hwopt.hardware.network import Network
 from hwopt.hardware.peripherals import MemoryPool, Storage
 from hwopt.model.chip.thermal import LOWEST_CLOCK
 from hwopt.plan import Plan, ServingLayout
 from hwopt.quantity import quantities
-from hwopt.types import Scalar
+from hwopt.types import Scalar, numpy_or_jax
+from hwopt.units import ZERO_CELSIUS_K
 from hwopt.workload.training import TrainingRun
 
 
@@ -53,6 +54,7 @@ class Variable:
     - `least_frozen`: lower bound of a frozen variable, whose value is then the upper bound. A throttling chip runs below its
       nominal clock. None: a frozen variable is fixed.
     - `words`: labels of the values 1, 2, 3 ... of a categorical variable.
+    - `among`: the only values on sale of an integer variable; empty for all within its bounds.
     """
 
     name: str
@@ -66,6 +68,7 @@ class Variable:
     counted: str = ""
     least_frozen: float | None = None
     words: tuple[str, ...] = ()
+    among: tuple[int, ...] = ()
 
     @property
     def unit(self) -> str:
@@ -80,8 +83,8 @@ class Variable:
         box = replace(self, lower=self.lower if lower is None else lower, upper=self.upper if upper is None else upper)
         if not 0 < box.lower <= box.upper < float("inf"):
             raise UserError(
-                f"variable '{self.name}': lower bound {box.lower:g} and upper bound {box.upper:g} leave no room; "
-                "both must be positive and finite, the lower one first"
+                f"variable '{self.name}': lower bound {box.lower:g} and upper bound {box.upper:g} are invalid; "
+                "both must be positive and finite, and the lower one not above the upper one"
             )
         return box
 
@@ -138,11 +141,45 @@ def _tier(of: str) -> VariableLens:
     )
 
 
+def _share(of: str) -> VariableLens:
+    """Return the accessor of the share of a part that is offloaded, where its tier is the memory pool; else 0."""
+    where = lambda d: getattr(d.plan.groups[""], f"{of}_offloaded")
+    return VariableLens(where, lambda d, value: eqx.tree_at(where, d, where(d) * value))
+
+
+def _recovery() -> VariableLens:
+    """Return the accessor of failure recovery: 1 restarts from storage, 2 swaps in hot spares, 3 also keeps checkpoints in memory.
+
+    The template must have the last one: its bandwidth between peer hosts is the one that value 3 uses.
+    """
+    where = lambda d: (d.cluster.recovery.hot_spares, d.cluster.recovery.peer_bytes_per_s_per_chip)
+
+    def get(design: Design) -> Scalar:
+        spares, peers = where(design)
+        return 1.0 + spares + numpy_or_jax(spares, peers).where(peers > 0.0, 1.0, 0.0)
+
+    def put(design: Design, value: Scalar) -> Design:
+        peers = jnp.where(value > 2.5, where(design)[1], 0.0)
+        return eqx.tree_at(where, design, (jnp.where(value > 1.5, 1.0, 0.0), peers))
+
+    return VariableLens(get, put)
+
+
 def _domain() -> VariableLens:
     where = lambda d: d.cluster.network.size
     put = lambda d, value: eqx.tree_at(where, d, jnp.asarray(where(d)).at[0].set(value))
     return VariableLens(lambda d: where(d)[0], put, quantities(Network)["size"].unit)
 
+
+def _used_chips() -> VariableLens:
+    """Return the accessor of the chips of a rack that jobs use: those of its scale-up domain, too."""
+    where = lambda d: (d.cluster.rack.chips, d.cluster.network.size)
+    put = lambda d, value: eqx.tree_at(where, d, (jnp.asarray(value), jnp.asarray(where(d)[1]).at[0].set(value)))
+    return VariableLens(lambda d: where(d)[0], put, quantities(Rack)["chips"].unit)
+
+
+USED_CHIPS = _used_chips()
+"""Place of `chips_per_rack` in a system of which jobs may leave chips idle."""
 
 _OF_WIDTH = ("hidden", "ffn", "heads", "query_rank", "kv_rank", "expert_ffn")
 
@@ -186,17 +223,19 @@ def _stacks() -> VariableLens:
     return VariableLens(lambda d: drawn.get(d) if d.project is not None else where(d)[0], put, drawn.unit)
 
 
-def _lanes() -> VariableLens:
-    """Return the accessor of a chip's scale-up lanes; their rate is that of the link."""
-    each = lambda d: d.cluster.network.lane_bytes_per_s[0]
-    rate = _bandwidth("scale_up_bandwidth_bytes_per_s", 0)
-    return VariableLens(lambda d: rate.get(d) / each(d), lambda d, value: rate.put(d, value * each(d)))
+def _celsius(kelvin: VariableLens) -> VariableLens:
+    """Return the accessor of a temperature in degC."""
+    return VariableLens(
+        lambda d: kelvin.get(d) - ZERO_CELSIUS_K, lambda d, value: kelvin.put(d, value + ZERO_CELSIUS_K), "degC"
+    )
 
 
-def _nics() -> VariableLens:
-    """Return the accessor of the NIC ports of a server, which its chips share."""
-    each = lambda d: d.cluster.network.lane_bytes_per_s[1] / d.cluster.rack.server_chips
-    rate = _bandwidth("scale_out_bandwidth_bytes_per_s", 1)
+def _links(name: str, tier: int, each: Callable[[Design], Any]) -> VariableLens:
+    """Return the accessor of a number of links, a network tier's bandwidth over the rate of one.
+
+    **Arguments:** `name`, `tier`: see `_bandwidth`; `each`: rate of one link.
+    """
+    rate = _bandwidth(name, tier)
     return VariableLens(lambda d: rate.get(d) / each(d), lambda d, value: rate.put(d, value * each(d)))
 
 
@@ -224,6 +263,9 @@ def _bandwidth(name: str, tier: int) -> VariableLens:
     return VariableLens(lambda d: drawn.get(d) if d.project is not None else where(d)[tier], put, drawn.unit)
 
 
+RECOVERIES = ("from-storage", "hot-spares", "in-memory")
+"""Values of the variable `recovery`, entries of the catalog; each includes what the one before it provides."""
+
 KNOWN: Mapping[str, Variable] = {
     each.name: each
     for each in (
@@ -233,49 +275,58 @@ KNOWN: Mapping[str, Variable] = {
         Variable("hbm_capacity_bytes", 32e9, 432e9, _of_chip("hbm_capacity_bytes"), "chip",
                  box_meaning="four 8 GB stacks to twelve 36 GB stacks"),
         Variable("clock_ratio", 0.5, 1.08, _of_chip("clock_ratio"), "chip", counted="of nominal", least_frozen=LOWEST_CLOCK,
-                 box_meaning="half the nominal clock to the boost clock (1,980 of 1,830 MHz on H100)"),
+                 box_meaning="half the nominal clock to the boost clock (H100: 1,980 MHz, 1.08 of 1,830 MHz)"),
         Variable("compute_area_m2", 50e-6, 3200e-6, _of_project("compute_area_m2"), "silicon",
-                 box_meaning="a small die to four reticles of units"),
+                 box_meaning="a small die to compute units on four reticles"),
         Variable("sram_bytes", 8e6, 4e9, _of_project("sram_bytes"), "silicon",
-                 box_meaning="a cache of a decade ago to an SRAM machine's reticle"),
+                 box_meaning="a small cache to a reticle of SRAM, as on SRAM-based chips"),
         Variable("hbm_stacks", 1.0, 16.0, _stacks(), "silicon", integer=True),
         Variable("dies", 1.0, 4.0, _of_project("dies"), "silicon", integer=True, box_meaning="one to four reticles"),
         Variable("enabled_fraction", 0.7, 1.0, _of_project("enabled_fraction"), "silicon",
-                 box_meaning="a third of the units spare to none; H100 0.917"),
+                 box_meaning="30 % spare units to none; H100 has 0.917"),
         Variable("clock_hz", 0.5e9, 2.6e9, _of_project("clock_hz"), "silicon",
-                 box_meaning="near the threshold to what gaming chips of the node reach"),
+                 box_meaning="near-threshold voltage to the clock of gaming chips"),
         Variable("scale_up_domain", 4.0, 576.0, _domain(), "network", integer=True,
                  box_meaning="half an eight-way board to an eight-rack domain"),
         Variable("scale_up_bandwidth_bytes_per_s", 50e9, 1.8e12, _bandwidth("scale_up_bandwidth_bytes_per_s", 0),
                  "network", box_meaning="PCIe 5 to NVLink 6, per direction"),
         Variable("scale_out_bandwidth_bytes_per_s", 6.25e9, 200e9, _bandwidth("scale_out_bandwidth_bytes_per_s", 1),
-                 "network", box_meaning="50 Gb/s to 1.6 Tb/s a chip and direction"),
-        Variable("scale_up_lanes", 1.0, 72.0, _lanes(), "network", integer=True,
-                 box_meaning="one lane to twice those of NVLink 6"),
-        Variable("nics_per_server", 1.0, 64.0, _nics(), "network", integer=True,
-                 box_meaning="one port for a server to four for each of sixteen chips"),
+                 "network", box_meaning="50 Gb/s to 1.6 Tb/s per chip and direction"),
+        Variable("scale_up_lanes", 1.0, 72.0,
+                 _links("scale_up_bandwidth_bytes_per_s", 0, lambda d: d.cluster.network.lane_bytes_per_s[0]),
+                 "network", integer=True,
+                 box_meaning="one lane to twice the number of NVLink 6"),
+        # A server's ports, which its chips share.
+        Variable("nics_per_server", 1.0, 64.0,
+                 _links("scale_out_bandwidth_bytes_per_s", 1,
+                        lambda d: d.cluster.network.lane_bytes_per_s[1] / d.cluster.rack.server_chips),
+                 "network", integer=True,
+                 box_meaning="one port per server to four for each of 16 chips"),
         Variable("chips_per_rack", 1.0, 144.0, _field(Rack, lambda d: d.cluster.rack, "chips"), "facility", integer=True,
                  box_meaning="one wafer-sized system to two chips in each slot of a 72-chip rack"),
+        Variable("coolant_degc", 17.0, 45.0, _celsius(_field(Cooling, lambda d: d.cluster.cooling, "coolant_temperature_k")),
+                 "facility", integer=True, box_meaning="facility water of classes W17 to W45"),
         Variable("pool_capacity_bytes", 16e9, 4e12, _of_pool("capacity_bytes"), "memory",
-                 box_meaning="a module to four boxes of them, a chip"),
+                 box_meaning="one memory module to four boxes of modules, per chip"),
         Variable("pool_bandwidth_bytes_per_s", 8e9, 900e9, _of_pool("bandwidth_bytes_per_s"),
                  "memory", box_meaning="half of PCIe 3.0 to NVLink 5, per direction"),
         Variable("storage_bytes_per_s_per_chip", 5e6, 10e9, _of_storage("checkpoint_bytes_per_s_per_chip"), "facility",
-                 box_meaning="a shared filer to local drives, for checkpoints"),
+                 box_meaning="checkpoints on a shared file server to local drives"),
         Variable("tp", 1.0, 64.0, _of_plan("tp"), "plan", integer=True),
         Variable("pp", 1.0, 128.0, _of_plan("pp"), "plan", integer=True),
         Variable("ep", 1.0, 1024.0, _of_plan("ep"), "plan", integer=True),
         Variable("cp", 1.0, 64.0, _of_plan("cp"), "plan", integer=True,
-                 box_meaning="a whole sequence a chip to a 64th of one"),
+                 box_meaning="a whole sequence per chip to 1/64 of one"),
         Variable("recompute", 1.0, 3.0, _recomputation(), "plan", integer=True, words=("none", "selective", "full")),
         Variable("zero", 1.0, 3.0, _sharding(), "plan", integer=True, words=("ZeRO-1", "ZeRO-2", "ZeRO-3")),
         *(Variable(f"{of}_tier", 1.0, 2.0, _tier(of), "plan", integer=True, words=("HBM", "pool"))
           for of in ("weights", "optimizer", "activations")),
+        Variable("recovery", 1.0, 3.0, _recovery(), "plan", integer=True, words=RECOVERIES),
         Variable("virtual_stages", 1.0, 16.0, _of_plan("virtual_stages"), "plan", integer=True),
         Variable("micro_batch", 1.0, 8.0, _of_plan("micro_batch"), "plan", integer=True),
         Variable("replicas", 1.0, 65536.0, _of_plan("dp"), "size", integer=True),
         Variable("batch", 1.0, 2048.0, _of_plan("micro_batch"), "plan", integer=True,
-                 box_meaning="one user to the most sequences that engines take a replica"),
+                 box_meaning="one sequence to the maximum that serving engines support per replica"),
         Variable("expert_slots", 1.0, 1024.0, _of_layout("expert_slots"), "plan", integer=True),
         Variable("cache_split", 1.0, 64.0, _of_layout("cache_split"), "plan", integer=True),
         Variable("prefill_expert_slots", 1.0, 1024.0, _of_prefill_layout("expert_slots"), "plan", integer=True),
@@ -295,6 +346,8 @@ KNOWN: Mapping[str, Variable] = {
         # Derived from layers, stages and degrees; the relaxed model uses these constants.
         Variable("fullest_stage", 1.0, 1.0, _of_plan("fullest_stage"), "lookup"),
         Variable("last_stage", 1.0, 1.0, _of_plan("last_stage"), "lookup"),
+        # All of a part, where its tier is the pool; set after the tiers, and lowered after the search.
+        *(Variable(f"{of}_offloaded", 1.0, 1.0, _share(of), "lookup") for of in ("weights", "optimizer", "activations")),
         Variable("prefill_fullest_stage", 1.0, 1.0, _of_prefill("fullest_stage"), "lookup"),
         Variable("prefill_last_stage", 1.0, 1.0, _of_prefill("last_stage"), "lookup"),
     )

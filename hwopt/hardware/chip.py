@@ -42,6 +42,10 @@ class Chip(eqx.Module):
         key="host_bandwidth",
         default=0.0,
     )
+    nic_link_bytes_per_s: Scalar = quantity(
+        "B/s", "per direction, of the link to its NICs, which they cannot exceed; 0: no limit; default the host link",
+        key="nic_link", default=0.0,
+    )  # fmt: skip
     host_slowness: Scalar = ratio(
         "time of one thread's work for a pass on its host, over that on a server with x86 processors", default=1.0
     )

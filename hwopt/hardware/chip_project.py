@@ -17,7 +17,7 @@ class ChipDesign(eqx.Module):
 
     dies: Scalar = ratio("equal compute dies in the package")
     compute_area_m2: Scalar = computed("m2", "matrix and vector units with their registers, local memory and control")
-    matrix_per_vector: Scalar = ratio("16-bit matrix FLOP/s over fp32 vector FLOP/s: how far the chip is specialised")
+    matrix_per_vector: Scalar = ratio("16-bit matrix FLOP/s over fp32 vector FLOP/s: how far the chip is specialized")
     enabled_fraction: Scalar = ratio("compute units left on; the others are spares that harvesting turns into yield")
     sram_bytes: Scalar = quantity("B", "last-level memory")
     hbm_stacks: Scalar = ratio("memory stacks of the package", key="memory_stacks")

@@ -37,9 +37,16 @@ class Cluster(eqx.Module):
         """Return the cluster of each type of chip; here only one."""
         return (self,)
 
+    @property
+    def unstored(self) -> "Cluster":
+        """Return the cluster without storage capacity, for a group of chips whose data another group stores."""
+        return eqx.tree_at(
+            lambda each: (each.storage.capacity_bytes, each.storage.data_copies), self, replace_fn=lambda x: 0.0 * x
+        )
+
 
 class ClusterPair(eqx.Module):
-    """Two types of chips in one hall for disaggregated serving: one for prefill, the other for decode.
+    """Two types of chips in one hall for disaggregated serving: one for prefill, the other for decode, which stores the data.
 
     Each group is a complete cluster whose `chips` is the total of both groups; the plan splits it. The groups share no
     scale-up domain: keys and values move through the NICs of both.

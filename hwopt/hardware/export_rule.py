@@ -1,7 +1,5 @@
 """Export control rules: the thresholds of each paragraph, and the combinations of limits that avoid all paragraphs."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Mapping

@@ -23,7 +23,7 @@ class Network(eqx.Module):
     )  # fmt: skip
     efficiency: PerTier = ratio("bus bandwidth of a large collective over bandwidth", follows="efficiency")
     latency_s: PerTier = quantity(
-        "s", "of one step between neighbours with next to no bytes, software of the step included", follows="latency"
+        "s", "of one step between neighbors for a tiny message, including the software of the step", follows="latency"
     )
     ramp: PerTier = ratio(
         "rho of a step's `alpha + 2 rho sqrt(alpha s/B) + s/B`: 1 cut into its best chunks, 0 sent whole",
@@ -36,7 +36,7 @@ class Network(eqx.Module):
     dimensions: PerTier = switch(
         "D: rings that a collective runs through one after the other; D of a torus, 1 elsewhere"
     )
-    links: PerInnerTier = ratio("of a chip to neighbours in the tier; 1 behind switches")
+    links: PerInnerTier = ratio("of a chip to neighbors in the tier; 1 with switches")
     sharing: PerInnerTier = exponent(
         "q: n of a tier's m chips can use (n / m)^q of each chip's links; 0 behind switches", key=""
     )

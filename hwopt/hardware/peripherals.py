@@ -15,9 +15,13 @@ class MemoryPool(eqx.Module):
     """A second tier of memory. Offloaded data is stored here and prefetched before its use."""
 
     capacity_bytes: Scalar = quantity("B", "per chip")
-    bandwidth_bytes_per_s: Scalar = quantity("B/s", "of a chip's way to it, per direction, as measured")
+    reserved: Scalar = ratio("share of the capacity that other software needs and a plan cannot use", most=1.0)
+    bandwidth_bytes_per_s: Scalar = quantity("B/s", "of a chip's link to it, per direction, as measured")
+    shares_link: Scalar = switch(
+        "1: the chip's NIC is behind the same link; 0: the link carries the pool's data only", most=1.0
+    )
     update_bandwidth_bytes_per_s: Scalar = quantity(
-        "B/s", "of the memory itself per chip, where optimizers update what they hold"
+        "B/s", "of the memory itself, a chip's share: data in both directions of the link, and optimizer updates"
     )
     power_w_per_byte: Scalar = quantity("W/B", "drawn by what it holds")
     energy_j_per_byte: Scalar = quantity(
@@ -27,15 +31,25 @@ class MemoryPool(eqx.Module):
     usd_per_byte_per_s: Scalar = quantity("USD/(B/s)", "of the link to it", key="bandwidth_price")
     carbon_kg_per_byte: Scalar = quantity("kg/B", "of making it; 0 where the host's holds it")
 
+    @property
+    def usable_bytes(self) -> Scalar:
+        """Capacity that plans can use, B per chip: `capacity (1 - reserved)`."""
+        return self.capacity_bytes * (1.0 - self.reserved)
+
 
 class Storage(eqx.Module):
-    """Storage of data and checkpoints, and the input pipeline: one chip's share, in separate halls."""
+    """Storage of data and checkpoints in separate halls, and the input pipeline. Bandwidth is counted per chip."""
 
-    capacity_bytes: Scalar = quantity("B", "per chip")
+    capacity_bytes: Scalar = quantity("B", "beside data and checkpoints of the job: software, logs, results")
+    data_copies: Scalar = ratio(
+        "copies of the training data, or of the served weights: raw, tokenized, former versions"
+    )
+    checkpoints: Scalar = ratio("checkpoints of a training run that are retained")
     usd_per_byte: Scalar = quantity("USD/B", "of capacity", key="price")
     usd_per_byte_per_s: Scalar = quantity("USD/(B/s)", "of checkpoint bandwidth", key="bandwidth_price")
     power_w_per_byte: Scalar = quantity("W/B", "drawn by what it holds")
     energy_j_per_byte: Scalar = quantity("J/B", "drawn by a B/s of checkpoint bandwidth, used or not")
+    carbon_kg_per_byte: Scalar = quantity("kg/B", "of making it, per capacity")
     checkpoint_bytes_per_s_per_chip: Scalar = quantity(
         "B/s", "written or read back", key="checkpoint_bandwidth", follows="storage_bandwidth"
     )
@@ -53,7 +67,7 @@ class Sites(eqx.Module):
     bandwidth_bytes_per_s: Scalar = quantity("B/s", "of one site to all others, per direction")
     latency_s: Scalar = quantity("s", "one way, protocol and distance")
     efficiency: Scalar = ratio("rate of a large exchange over bandwidth", most=1.0)
-    bytes_per_parameter: Scalar = quantity("B", "exchanged: 4 in fp32, 0.5 quantised to 4 bit")
+    bytes_per_parameter: Scalar = quantity("B", "exchanged: 4 in fp32, 0.5 quantized to 4 bits")
     overlap: Scalar = ratio("share of the time between exchanges that can hide one: 0 blocking, 1 streamed", most=1.0)
     lease_usd_per_byte: Scalar = quantity("USD/B", "of a second of a line of 1 B/s")
     fixed_usd: Scalar = quantity(
@@ -116,4 +130,4 @@ class Reliability(eqx.Module):
     reference_junction_k: Scalar = quantity("K", "junction temperature at which failures are counted")
     restart_s: Scalar = quantity("s", "detect, replace, start again, warm up; without reading the checkpoint")
     snapshot_bandwidth_bytes_per_s: Scalar = quantity("B/s", "chip to host memory, while the job waits")
-    snapshot_overhead_s: Scalar = quantity("s", "of a save whatever its size: barrier, serialising")
+    snapshot_overhead_s: Scalar = quantity("s", "of a save, independent of its size: barrier, serialization")

@@ -20,15 +20,18 @@ class Prices(eqx.Module):
     domain_usd_per_chip: Scalar = quantity(
         "USD", "cabling and backplane of the scale-up domain, per chip and per (domain / reference domain)"
     )
-    reference_domain: Scalar = quantity("chip", "chips of the domain whose cabling the price above is for")
+    reference_domain: Scalar = quantity(
+        "chip", "size of the scale-up domain that the price of domain cabling is stated for"
+    )
     host_usd: Scalar = quantity("USD", "server without accelerators, per chip", key="host_usd")
     server_lifetime_s: Scalar = quantity("s", "over which servers are written off")
     spares_fraction: Scalar = ratio("extra machines bought")
     maintenance_per_s: Scalar = quantity("1/s", "share of hardware capex a second for staff, repair, software")
-    capital_rate_per_s: Scalar = quantity("1/s", "interest on the capital bound, which is half the price on average")
-    occupancy: Scalar = ratio("share of its life in which the cluster earns its keep")
+    capital_rate_per_s: Scalar = quantity("1/s", "interest on capital, compounded yearly")
+    occupancy: Scalar = ratio("share of its life in which the cluster does paid work; idle time is charged to the work")
     margin: Scalar = ratio("of a landlord on what the cluster costs him; 0 for an owner")
     owned: Scalar = switch("1: capital is the user's own; 0: rented, and none of his capex")
     redesign_usd: Scalar = computed("USD", "masks, design and validation of a redesigned chip, once; 0 as it is sold")
     least_order: Scalar = computed("chip", "that a vendor makes of a redesigned chip at least; 0 as it is sold")
-    host_carbon_kg: Scalar = quantity("kg", "of making the server and network share of a chip")
+    host_carbon_kg: Scalar = quantity("kg", "of making the server share of a chip")
+    network_carbon_kg_per_usd: Scalar = quantity("kg/USD", "of making links, switches, NICs and optics, by their price")

@@ -26,12 +26,6 @@ class Boxes:
         """(box,) mask of the boxes that contain a single point."""
         return (self.low == self.high).all(axis=1)
 
-    def some(self, most: int) -> Boxes:
-        """Return at most `most` boxes, a random subset with a fixed seed."""
-        if len(self) <= most:
-            return self
-        return self[np.sort(np.random.default_rng(0).permutation(len(self))[:most])]
-
     @staticmethod
     def of_points(points: np.ndarray) -> Boxes:
         """Return each point (point, coordinate) as a box."""

@@ -18,6 +18,10 @@ from hwopt.integers.system import Integer, System
 ROUNDING = 1e-6
 """Relative tolerance of integers computed in float32."""
 
+_MOST_STEPS = 4096
+"""Maximum size of a table of steps. Points ignore relations with a larger table, or with a coordinate that is not yet known.
+`broken` marks points that violate them."""
+
 NEAR = 1e-4
 """Absolute tolerance within which a count is an integer."""
 
@@ -105,7 +109,13 @@ def step_of(system: System, name: str, columns: Mapping[str, Any]) -> Any:
     """Return the step of which a coordinate is a multiple: the divisor itself, or a table look-up by the coordinates it
     depends on.
     """
-    relations = system.divided.get(name, [])
+    others_of = lambda relation: [other for other in relation.names if other != name]
+    small = lambda known: math.prod(len(system.values_of(system.by_name[other])) for other in known) <= _MOST_STEPS
+    relations = [
+        each
+        for each in system.divided.get(name, [])
+        if each.plain or (small(others_of(each)) and all(other in columns for other in others_of(each)))
+    ]
     if not relations:
         return 1.0
     if len(relations) == 1 and relations[0].plain:

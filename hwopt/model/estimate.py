@@ -126,7 +126,7 @@ def _check_groups(workload: Any, cluster: Any, plan: Any) -> None:
     """
     given = f"not a {type(workload).__name__} and a {type(plan).__name__}"
     if isinstance(cluster, ClusterPair) and not (isinstance(workload, Service) and isinstance(plan, Disaggregated)):
-        words = "a ClusterPair has chips for prompts and others for answers: pass a Service and a Disaggregated plan"
+        words = "a ClusterPair has chips for prefill and others for decode: pass a Service and a Disaggregated plan"
         raise UserError(f"estimate: {words}, {given}")
     fleets = FleetPlan, FleetPipeline
     if not isinstance(cluster, Fleet) and not isinstance(plan, fleets):
@@ -182,6 +182,7 @@ def _(
         **of(training, "junction_temperature_k", "chip_power_w", "silicon_area_m2"),
         **of(training, "total_processing_performance", "performance_density_per_m2", "io_rate_bytes_per_s"),
         **of(serving, "time_to_first_token_s", "time_per_output_token_s", "cost_per_token_usd", "requests_per_s"),
+        **of(serving, "time_to_first_token_full_batch_s", "time_per_output_token_full_batch_s"),
     )
     return report, state
 

@@ -29,6 +29,7 @@ from hwopt.model.training.schedule import Breakdown
 from hwopt.types import Scalar
 from hwopt.workload.service import Service
 from hwopt.workload.training import TrainingRun
+from hwopt.workload.transformer import total_parameters
 
 
 class Lifted(eqx.Module):
@@ -57,47 +58,69 @@ class LiftedMargins(eqx.Module):
 class Machine(NamedTuple):
     """Cluster at its operating point, with power and capital cost."""
 
-    cluster: Cluster
+    cluster: Cluster  # with the storage that its workload needs
     point: OperatingPoint
     heat_margin: Scalar  # `heat` of `LiftedMargins`; 1 where the model computes the operating point itself
     stops: reliability.Interruptions  # of a job on all chips
-    hot_spares: Scalar  # powered-on spare chips
+    powered: Scalar  # chips under power: those of the job and hot spares
     it_peak_w: Scalar  # peak IT power of one chip with its share of the rack's other equipment
     fed_w: Scalar  # total IT power at full load, including hot spares and storage
-    standing_w: Scalar  # IT power of hot spares and storage, on average
+    standing_w: Scalar  # IT power at no load, storage and hot spares included
     pue: Scalar
     design_pue: Scalar
     capital: cost.Capital
 
 
-def machine(cluster: Cluster, given: Lifted | None) -> Machine:
+def stocked(cluster: Cluster, workload: TrainingRun | Service) -> Cluster:
+    """Return the cluster with the storage capacity that a workload needs.
+
+    - Training: `base + copies x tokens x bytes per token + checkpoints x checkpoint bytes`. Data that is read several times is
+      counted each time, an upper bound.
+    - Serving: `base + copies x weights`.
+
+    It does not depend on the number of chips. A sum of products, thus log-log convex.
+    """
+    storage, parameters = cluster.storage, total_parameters(workload.model)
+    if isinstance(workload, TrainingRun):
+        data = workload.tokens * workload.input_bytes_per_token
+        kept = storage.checkpoints * reliability.checkpoint_bytes(parameters, workload)
+    else:
+        data, kept = parameters * workload.weight_bytes, 0.0
+    capacity = storage.capacity_bytes + storage.data_copies * data + kept
+    return eqx.tree_at(lambda c: c.storage.capacity_bytes, cluster, capacity)
+
+
+def machine(cluster: Cluster, given: Lifted | None, workload: TrainingRun | Service | None = None) -> Machine:
     """Return a cluster at its operating point, with power, PUE and capital cost.
 
     **Arguments:**
 
     - `cluster`: the cluster at its requested clock.
     - `given`: values of the lifted variables; None to compute the operating point.
+    - `workload`: what the storage is sized for; None for the storage that any cluster has.
     """
+    if workload is not None:
+        cluster = stocked(cluster, workload)
     if given is None:
         point, margin = operating_point(cluster.chip, cluster.cooling), jnp.ones_like(cluster.chips)
     else:
         point, margin = lifted_point(cluster.chip, cluster.cooling, given.junction_k)
     it_peak_w = power.it_w(cluster, point, power.FULL_LOAD)
     stops = reliability.interruptions(cluster, cluster.chips, point.junction_k)
-    spares, storage_w = reliability.hot_spares(cluster, cluster.chips, stops), cluster.chips * power.storage_w(cluster)
-    fed_w = (cluster.chips + spares) * it_peak_w + storage_w
+    powered, storage_w = reliability.powered_chips(cluster, stops), power.storage_w(cluster)
+    fed_w = powered * it_peak_w + storage_w
     return Machine(
         cluster,
         point,
         margin,
         stops,
-        spares,
+        powered,
         it_peak_w,
         fed_w,
-        spares * power.idle_it_w(cluster, point) + storage_w,
+        powered * power.idle_it_w(cluster, point) + storage_w,
         power.pue(cluster.facility, cluster.cooling),
         power.design_pue(cluster.facility, cluster.cooling),
-        cost.capital(cluster, fed_w, spares),
+        cost.capital(cluster, fed_w, powered),
     )
 
 
@@ -141,14 +164,14 @@ def _standing(it: Machine) -> dict[str, Any]:
         "junction_temperature_k": point.junction_k,
         "heat_flux_w_per_m2": point.power_w / chip.heat_area_m2,
         "chip_power_w": point.power_w,
-        "rack_power_w": cluster.rack.chips * it.it_peak_w,
+        "rack_power_w": rack.built_chips(cluster) * it.it_peak_w,
         "racks": rack.racks(cluster),
         "servers": cluster.chips / cluster.rack.server_chips,
         "lanes": cluster.chips * switch_counts.lanes_per_chip(cluster),
         "nics": cluster.chips * switch_counts.ports_per_chip(cluster),
         "switches": cluster.chips * switch_counts.switches_per_chip(cluster),
         "floor_area_m2": rack.floor_area_m2(cluster),
-        "hot_spares": it.hot_spares,
+        "hot_spares": it.powered - cluster.chips,
         "peak_power_w": it.design_pue * it.fed_w,
         "site_power_w": it.design_pue * it.fed_w / cluster.sites.count,
         "capex_usd": cost.capex_usd(cluster, it.capital),
@@ -221,10 +244,13 @@ def margins(machines: Sequence[Machine]) -> dict[str, Scalar]:
 
 
 def _margins(it: Machine) -> dict[str, Scalar]:
-    cluster = it.cluster
+    cluster, link = it.cluster, it.cluster.chip.nic_link_bytes_per_s
+    stated = link > 0.0
+    nic = jnp.log(jnp.where(stated, link, 1.0) / cluster.network.bandwidth_bytes_per_s[1])
     return {
+        "nic": jnp.where(stated, nic, jnp.inf),
         "cooling": it.point.cooling_margin,
-        "rack_power": jnp.log(rack.rack_limit_w(cluster) / (cluster.rack.chips * it.it_peak_w)),
+        "rack_power": jnp.log(rack.rack_limit_w(cluster) / (rack.built_chips(cluster) * it.it_peak_w)),
         "rack_cables": rack.cables_margin(cluster),
         "rack_weight": jnp.log(cluster.rack.weight_limit_kg / rack.rack_weight_kg(cluster)),
     }

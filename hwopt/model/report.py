@@ -37,12 +37,14 @@ class Output(Quantity):
       prediction interval of the step time.
     - `standing`: whether the metric is also defined for a plan that does not fit.
     - `phases`: phases of serving (prefill, decode) that the metric needs; it is NaN for a machine without them.
+    - `bounded`: whether a proof can bound the metric, so that it may be an objective or have a budget.
     - `joint`: rule to combine groups of chips: `SUM`, `MOST` (maximum) or `LEAST` (minimum); empty for none.
     """
 
     paced: bool = False
     standing: bool = False
     phases: tuple[str, ...] = ()
+    bounded: bool = True
     joint: str = ""
 
 
@@ -103,6 +105,9 @@ class Margins(eqx.Module):
         "chip hotter than its cooling allows at the lowest clock",
         "draws {over} more than its cooling or power cap allows even at the lowest clock",
     )
+    nic: Scalar = margin(
+        "NICs faster than the chip's link to them", "has NICs {over} faster than the chip's link to them"
+    )
     rack_power: Scalar = margin("rack power", "fills a rack to {over} more power than it can feed or cool")
     rack_cables: Scalar = margin("cables of a rack", "fills a rack with {over} more cables than it has room to bend")
     rack_weight: Scalar = margin("rack weight", "fills a rack to {over} more weight than the floor carries")
@@ -121,7 +126,6 @@ class TrainingMargins(Margins):
         "failures: the run does not get ahead",
         "takes {over} more than twenty times its useful time: failures leave it no way ahead",
     )
-    stored: Scalar = margin("checkpoints beyond storage", "writes checkpoints {over} larger than storage holds two of")
     saves: Scalar = margin("saves faster than storage", "saves {over} more often than storage takes its checkpoints")
 
 
@@ -151,7 +155,6 @@ class FleetMargins(eqx.Module):
         "replicas that differ between stages", "has {over} more replicas on some stages than on others", equality=True
     )
     failures: Scalar = _of_a_run("failures")
-    stored: Scalar = _of_a_run("stored")
     saves: Scalar = _of_a_run("saves")
 
 
@@ -325,14 +328,30 @@ class ServingReport(Report):
 
     requests_per_s: Scalar = output("request/s", "requests a second", paced=True)
     capacity_requests_per_s: Scalar = output("request/s", "requests a second that the machine could answer")
+    # Latencies are those of the busiest hour. Those of a full batch hold in any hour and leave out waiting for a slot.
     time_to_first_token_s: Scalar = output(
-        "s", "the time to the first token of an answer", paced=True, phases=("prefills",)
+        "s", "the mean time to the first token in the busiest hour", phases=("prefills",), bounded=False
     )
     time_per_output_token_s: Scalar = output(
-        "s", "the time between tokens of an answer", paced=True, phases=("decodes",)
+        "s", "the mean time between tokens in the busiest hour", paced=True, phases=("decodes",), bounded=False
     )
     request_time_s: Scalar = output(
-        "s", "the time from a request to the end of its answer", paced=True, phases=("prefills", "decodes")
+        "s",
+        "the mean time of a request to the end of its answer in the busiest hour",
+        phases=("prefills", "decodes"),
+        bounded=False,
+    )
+    time_to_first_token_full_batch_s: Scalar = output(
+        "s", "the time to the first token of a full batch, without a wait for a slot", paced=True, phases=("prefills",)
+    )
+    time_per_output_token_full_batch_s: Scalar = output(
+        "s", "the time between tokens while every slot is taken", paced=True, phases=("decodes",)
+    )
+    request_time_full_batch_s: Scalar = output(
+        "s",
+        "the time from a request to the end of its answer in full batches",
+        paced=True,
+        phases=("prefills", "decodes"),
     )
     time_to_first_token_p50_s: Scalar = _percentile(50, "to the first token", "prefills")
     time_to_first_token_p95_s: Scalar = _percentile(95, "to the first token", "prefills")
@@ -341,20 +360,27 @@ class ServingReport(Report):
     time_per_output_token_p95_s: Scalar = _percentile(95, "between tokens", "decodes")
     time_per_output_token_p99_s: Scalar = _percentile(99, "between tokens", "decodes")
     busiest_load: Scalar = output("", "requests of the busiest hour over what the machine can answer")
-    users: Scalar = output("", "sequences that are being generated", phases=("decodes",))
-    users_per_w: Scalar = output("1/W", "sequences that are being generated, a watt", phases=("decodes",))
+    users: Scalar = output(
+        "", "sequences that are being generated in the busiest hour", phases=("decodes",), bounded=False
+    )
+    users_per_w: Scalar = output(
+        "1/W",
+        "sequences that are being generated in the busiest hour, a watt of average power",
+        phases=("decodes",),
+        bounded=False,
+    )
     floor_time_s: Scalar = output(
         "s", "reading weights and cache once, over the bandwidth of the chips that share them"
     )
     kv_transfer_s: Scalar = output("s", "moving a prompt's keys and values between two groups of chips")
     # The cost of a request is split between phases by machine time.
     cost_per_input_token_usd: Scalar = output(
-        "USD/token", "cost of prompts alone, by their new tokens", phases=("prefills",)
+        "USD/token", "prefill's share of the cost, a new input token", phases=("prefills",)
     )
     cost_per_output_token_usd: Scalar = output(
-        "USD/token", "cost of answers alone, by their tokens", phases=("decodes",)
+        "USD/token", "decode's share of the cost, an output token", phases=("decodes",)
     )
-    prefill_chips: Scalar = output("chip", "chips for prompts alone", standing=True)
+    prefill_chips: Scalar = output("chip", "chips for prefill alone", standing=True)
     decode_chips: Scalar = output("chip", "chips that generate answers", standing=True)
     groups: dict[str, GroupReport] | None = None  # only with two chip types
 
@@ -370,8 +396,10 @@ class TrainServeReport(eqx.Module):
     lifetime_energy_j: Scalar = output("J", "energy of training and of all tokens served")
     run_time_s: Scalar = output("s", "the time of the whole run")
     run_cost_usd: Scalar = output("USD", "the cost of owning the cluster while the run lasts")
-    time_to_first_token_s: Scalar = output("s", "the time to the first token of an answer")
-    time_per_output_token_s: Scalar = output("s", "the time between tokens of an answer")
+    time_to_first_token_s: Scalar = output("s", "the mean time to the first token in the busiest hour", bounded=False)
+    time_per_output_token_s: Scalar = output("s", "the mean time between tokens in the busiest hour", bounded=False)
+    time_to_first_token_full_batch_s: Scalar = output("s", "the time to the first token of a full batch")
+    time_per_output_token_full_batch_s: Scalar = output("s", "the time between tokens while every slot is taken")
     cost_per_token_usd: Scalar = output("USD/token", "cost of one token")
     requests_per_s: Scalar = output("request/s", "requests a second")
     capex_usd: Scalar = output("USD", "capital cost of equipment and building", standing=True)
@@ -464,5 +492,6 @@ def over_words(name: str, over: float) -> str:
     - `over`: relative excess over the limit.
     """
     part, _, plain = name.rpartition(".")
-    words = declared_margins()[plain].meaning.format(over=f"{100 * over:.3g} %")
+    share = f"{100 * over:,.0f} %" if over >= 1.0 else f"{100 * over:.3g} %"
+    words = declared_margins()[plain].meaning.format(over=share)
     return f"{part}: {words}" if part else words

@@ -8,7 +8,8 @@ from typing import Any
 from hwopt.declared import document
 from hwopt.output.html import components, page
 from hwopt.output.html.markup import Child, Html, element, li, p
-from hwopt.output.text.layout import fact, heading, wrapped
+from hwopt.output.text.layout import budget_line, fact, heading, listed, part_lines, wrapped
+from hwopt.output.text.parts import step_label
 
 
 class Part:
@@ -33,6 +34,7 @@ class Table(Part):
     - `least`: minimum column widths on a screen.
     - `under`: a text for each row: below the row on a screen, in a list below the table on a page, where cells do not wrap.
     - `hang`: whether the text below a row is wrapped and indented to the second column.
+    - `most`: maximum number of rows on a screen, 0 for all; a page shows every row.
     """
 
     name: str
@@ -42,22 +44,25 @@ class Table(Part):
     least: Sequence[int] = ()
     under: Sequence[str] = ()
     hang: bool = False
+    most: int = 0
 
     def lines(self) -> list[str]:
         """Return the lines of text: each column is as wide as its longest cell, with two spaces between columns."""
-        every, align = [self.heads, *self.rows], self.align or "l" + "r" * (len(self.heads) - 1)
+        shown = self.rows[: self.most or None]
+        every, align = [self.heads, *shown], self.align or "l" + "r" * (len(self.heads) - 1)
         least = [*self.least, *[0] * (len(self.heads) - len(self.least))]
         wide = [max(width, *(len(row[i]) for row in every)) for i, width in enumerate(least)]
         cells = lambda row: (f"{x:{'<' if a == 'l' else '>'}{w}}" for x, a, w in zip(row, align, wide, strict=True))
         lines = [f"  {'  '.join(cells(row))}".rstrip() for row in every]
-        if not self.under:
-            return lines
-        indent = " " * (wide[0] + 4)
-        below = ["", *(wrapped(each, indent) if self.hang else f"    {each}" for each in self.under)]
-        return [line for pair in zip(lines, below, strict=True) for line in pair if line]
+        if self.under:
+            indent = " " * (wide[0] + 4)
+            texts = self.under[: len(shown)]
+            below = ["", *(wrapped(each, indent) if self.hang else f"    {each}" for each in texts)]
+            lines = [line for pair in zip(lines, below, strict=True) for line in pair if line]
+        return [*lines, f"  and {len(self.rows) - len(shown):,} more"] if len(shown) < len(self.rows) else lines
 
     def html(self) -> Child:
-        """Return the HTML table."""
+        """Return the HTML table. Texts that belong to rows follow it as a list of definitions."""
         table = components.table(self.name, self.heads, self.rows, self.align)
         said = [(row[0], under) for row, under in zip(self.rows, self.under, strict=False)]
         return [table, components.terms(said)] if said else table
@@ -115,6 +120,21 @@ class Lines(Part):
 
 
 @dataclass(frozen=True)
+class Listed(Part):
+    """Comma-separated list of short texts."""
+
+    texts: Sequence[str]
+
+    def lines(self) -> list[str]:
+        """Return the list for a terminal, wrapped between the texts only."""
+        return [listed(self.texts)] if self.texts else []
+
+    def html(self) -> Child:
+        """Return the list as an HTML paragraph."""
+        return p(", ".join(self.texts))
+
+
+@dataclass(frozen=True)
 class Named(Part):
     """Names, each followed by a sentence.
 
@@ -165,28 +185,91 @@ class Outline(Part):
 
 @dataclass(frozen=True)
 class Facts(Part):
-    """Names with a short text each, in two columns."""
+    """Names with a short text each, in two columns.
 
-    pairs: Sequence[tuple[str, str]]
+    **Arguments:** `pairs`: (name, text), or (name, text, parts) with parts of a whole as (name, amount, share).
+    """
+
+    pairs: Sequence[tuple[Any, ...]]
 
     def lines(self) -> list[str]:
-        """Return the names and texts as lines for a terminal."""
-        return [fact(name, text) for name, text in self.pairs]
+        """Return the names and texts as lines for a terminal, with a bar for each part of a whole."""
+        return [
+            line
+            for name, text, *parts in self.pairs
+            for line in (fact(name, text), *(line for each in parts for line in _indented(each)))
+        ]
 
     def html(self) -> Child:
         """Return the names and texts as an HTML definition list."""
-        return components.terms(self.pairs)
+        shares = lambda parts: (
+            f"{part} {amount} {100 * share:.1f} %" for each in parts for part, amount, share in each
+        )
+        return components.terms([(name, "; ".join([text, *shares(parts)])) for name, text, *parts in self.pairs])
+
+
+def _indented(parts: Sequence[tuple[str, str, float]]) -> list[str]:
+    """Return a line with a bar for each part of a whole, indented, with names in a column."""
+    width = max((len(name) for name, *_ in parts), default=0)
+    return [f"  {line}" for line in part_lines(parts, max(width, 12))]
+
+
+@dataclass(frozen=True)
+class Breakdown(Part):
+    """Components of a whole, as bars on a screen, and as a stacked bar with a table on a page.
+
+    **Arguments:**
+
+    - `name`: what the components are shares of.
+    - `parts`: (name, amount, share), the largest first; amounts may be empty.
+    """
+
+    name: str
+    parts: Sequence[tuple[str, str, float]]
+
+    def lines(self) -> list[str]:
+        """Return a line with a bar for each component."""
+        rows = [(step_label(name), amount, share) for name, amount, share in self.parts]
+        wide = max((len(name) for name, _, _ in rows), default=0)
+        return part_lines(rows, wide, max((len(amount) for _, amount, _ in rows), default=0))
+
+    def html(self) -> Child:
+        """Return the stacked bar and its table."""
+        return components.parts(self.name, self.parts)
+
+
+@dataclass(frozen=True)
+class Budgets(Part):
+    """Budgets with their use, limit and share."""
+
+    bars: Sequence[components.Bar]
+
+    def lines(self) -> list[str]:
+        """Return a line with a bar for each budget."""
+        return [
+            budget_line(each.name, each.used, each.limit, each.unit, "<- over" if each.is_over else each.worth)
+            for each in self.bars
+            if each.used is not None
+        ]
+
+    def html(self) -> Child:
+        """Return the bars; a mark shows each limit."""
+        return components.budgets(self.bars)
 
 
 @dataclass(frozen=True)
 class OnPage(Part):
-    """Markup shown only on an HTML page, such as a chart."""
+    """Markup of an HTML page, such as a chart.
+
+    **Arguments:** `text`: the lines that a screen prints instead; by default none, where it has a table with the same numbers.
+    """
 
     child: Child
+    text: Sequence[str] = ()
 
     def lines(self) -> list[str]:
-        """Return no lines: the screen has a table with the same numbers."""
-        return []
+        """Return the lines that a screen prints instead of the markup."""
+        return list(self.text)
 
     def html(self) -> Child:
         """Return the markup for the HTML page."""
@@ -214,8 +297,8 @@ class Section:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether the section has no content to show."""
-        return not any(part.lines() or isinstance(part, OnPage) for part in self.parts)
+        """Return whether the section has no content to show on a page."""
+        return not any(part.child if isinstance(part, OnPage) else part.lines() for part in self.parts)
 
     def lines(self) -> list[str]:
         """Return the lines of text of the section for a terminal; none where its parts have none."""
@@ -240,22 +323,23 @@ class Answer:
     - `declared`: a frozen dataclass whose declared fields are the JSON, or the JSON itself as a mapping.
     - `title`: the question in words.
     - `subtitle`: a line below it.
-    - `verdict`: the answer in a sentence.
+    - `verdict`: the answer in a sentence: first on the screen and on the page, and a key of the JSON.
     - `headline`: the main number of a page, as (label, number). The number is empty where there is no answer.
     - `feasible`: whether the exit code is 0.
     - `proof`: the badge next to the headline: its label, whether the answer is proved, and a sentence.
     - `asked`: JSON keys that repeat the question.
     - `also`: additional JSON keys.
+    - `details`: sentences below title and subtitle.
     - `draw`: writes the figure requested with `--figure` to a path.
     """
 
     command: str
     declared: Any
     title: str
-    verdict: str
-    headline: tuple[str, str]
-    proof: tuple[str, bool, str]
-    sections: Sequence[Section]
+    verdict: str = ""
+    headline: tuple[str, str] = ("", "")
+    proof: tuple[str, bool, str] = ("", False, "")
+    sections: Sequence[Section] = ()
     sources: Sequence[str] = ()
     feasible: bool = True
     asked: Mapping[str, Any] = field(default_factory=dict)
@@ -263,27 +347,32 @@ class Answer:
     draw: Callable[[Path], Any] | None = None
     question: str = ""
     subtitle: str = ""
+    details: str = ""
 
     def document(self) -> dict[str, Any]:
         """Return the answer as a dictionary for JSON."""
         own = self.declared if isinstance(self.declared, Mapping) else document(self.declared)
-        return {**self.asked, **own, **self.also}
+        said = {"verdict": self.verdict} if self.verdict else {}
+        return {**said, **self.asked, **own, **self.also}
 
     def screen(self) -> str:
         """Return the answer as text for a terminal."""
         top = [
-            self.title,
+            *([wrapped(self.verdict, "", ""), ""] if self.verdict else []),
+            *(wrapped(line, "") for line in self.title.split("\n")),
             *([f"  {self.subtitle}"] if self.subtitle else []),
-            *(["", wrapped(self.verdict, "", "")] if self.verdict else []),
+            *(["", wrapped(self.details, "", "")] if self.details else []),
         ]
         return "\n".join([*top, *(line for each in self.sections for line in each.lines())])
 
     def page(self, command_line: str) -> str:
         """Return the answer as one HTML page. **Arguments:** `command_line`: the command that produced the answer."""
         badge, proved, words = self.proof
-        said = [p(each) for each in (self.verdict, self.subtitle) if each]
+        said = [p(each) for each in (self.verdict, self.details, self.subtitle) if each]
         there_is = bool(self.headline[1])  # a failed check has a headline, a question without a design has none
-        top = page.answer(*self.headline, badge, proved, words, said) if there_is else page.refusal(self.verdict)
+        first, _, rest = self.verdict.partition(". ")
+        none = page.refusal(first, *([p(rest)] if rest else []))
+        top = page.answer(*self.headline, badge, proved, words, said) if there_is else none
         kind = f"hwopt {self.command}{f' {self.question}' if self.question else ''}"
         sections = [each.html() for each in self.sections if not each.is_empty]
         return page.page(kind, self.question, self.title, top, sections, command_line, self.sources)

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from functools import singledispatch
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -11,7 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from hwopt.design.metrics import Metric, metric_of
+from hwopt.design.metrics import Metric, metric, metric_of
 from hwopt.design.serving_layouts import with_layouts
 from hwopt.design.variables import count_of
 from hwopt.errors import UserError, suggest
@@ -23,7 +22,6 @@ from hwopt.planning.plan_table import (
     PlanSearch,
     PlanTable,
     PrefillDecodeSplit,
-    candidates,
     in_blocks,
     memory_margins,
     reports,
@@ -38,15 +36,26 @@ from hwopt.planning.prefill_decode_pairs import (
     pairs_within_limits,
 )
 from hwopt.planning.prefill_decode_pairs import chip_splits as splits_of
+from hwopt.planning.training_plans import COMMON
 from hwopt.validation import check_kinds
 from hwopt.workload.service import Service
 from hwopt.workload.training import TrainingRun
 
 ALTERNATIVES = 5
 
-MEANS = ("time_to_first_token_s", "time_per_output_token_s")
+Allowed = Callable[[Any], np.ndarray]
+"""Function from plans, shape (plan,) per leaf, to whether each may be used."""
 
-LIMITS = (*MEANS, *(f"{name[:-2]}_{level}_s" for name in MEANS for level in ("p95", "p99")))
+FULL_BATCH = {
+    f"{name}_s": f"{name}_full_batch_s" for name in ("time_to_first_token", "time_per_output_token", "request_time")
+}
+"""Mean latency in the busiest hour -> the same latency of a full batch."""
+
+LIMITS = tuple(
+    f"time_{name}_token{level}_s"
+    for level in ("_full_batch", "", "_p95", "_p99")
+    for name in ("to_first", "per_output")
+)
 """Latency metrics of a service on which a search accepts upper limits."""
 
 _MULTIPLES = [factor * 2**power for power in range(12) for factor in (2, 3)]  # of chips, for `fitting_chips`
@@ -65,6 +74,7 @@ def best_plan(
     disaggregate: bool = False,
     layouts: Collection[str] | None = None,
     batch: int | None = None,
+    allowed: Allowed | None = None,
 ) -> PlanSearch:
     """Find the best integer plan of a fixed cluster, exhaustively over a lattice, with the exact model in float64.
 
@@ -83,12 +93,15 @@ def best_plan(
     - `objective`: metric to minimize; by default step time for training and cost per token for a service.
     - `alternatives`: number of further plans to return. They differ in degrees or schedule; each has its best
       recomputation and sharding, or batch size.
-    - `common`: settings that all plans of a training run share, by name (`optimizer_offloaded`, `local_steps`, ...).
+    - `common`: values that all plans share, by name: shares of a training run (`optimizer_offloaded`, ...), `local_steps`, and
+      columns of the lattice (`tp`, `pp`, ...; `recompute` is 1 for none, 2 for selective, 3 for full).
     - `limits`: for a service, upper limits on metrics of `LIMITS`.
     - `disaggregate`: for a service, two groups of chips, one of them for prefill.
     - `layouts`: for a service, layouts that plans may use (`hwopt.design.serving_layouts.LAYOUTS`); by default those of
       the software stack.
     - `batch`: for a service, sequences (or prompts) that all replicas and stages together process at a time; any by
+      default.
+    - `allowed`: function from plans of a group of chips, shape (plan,) per leaf, to whether each may be used; all by
       default.
 
     **Returns:** a `PlanSearch`. If no plan fits or satisfies the limits, `best` is the one that comes closest.
@@ -99,10 +112,7 @@ def best_plan(
     check_kinds("best_plan", {"workload": workload, "cluster": cluster}, _KINDS)
     if alternatives < 0:
         raise UserError(f"{alternatives} alternatives: must not be negative")
-    if isinstance(cluster, ClusterPair):
-        if not isinstance(workload, Service):
-            raise UserError("two kinds of chips, for prompts and for answers, serve: a training run has neither")
-        disaggregate = True
+    disaggregate = disaggregate or isinstance(cluster, ClusterPair)
     if isinstance(workload, Service) and layouts is not None:
         own, *others = [with_layouts(each, layouts) for each in cluster.groups]
         cluster = ClusterPair(prefill=others[0], decode=own) if others else own
@@ -114,37 +124,34 @@ def best_plan(
             if disaggregate
             else f"batch = {batch} must be 1 or more"
         )
-    return _best(workload, cluster, objective, alternatives, common or {}, dict(limits or {}), disaggregate, batch)
+    if isinstance(workload, Service):
+        if common and disaggregate:
+            raise UserError(f"{min(common)}: two groups of chips have a plan each: state both with hwopt estimate")
+        return _best_service(
+            workload, cluster, objective, alternatives, dict(limits or {}), disaggregate, batch, allowed, common or {}
+        )
+    if isinstance(cluster, ClusterPair):
+        raise UserError("two kinds of chips, for prefill and for decode, serve requests; a training run has one kind")
+    if limits or disaggregate:
+        raise UserError(f"{'limits' if limits else 'disaggregate'}: only a service has them, not a training run")
+    goal = metric_of(objective or ("step_time_s" if workload.ramp is None else "run_time_s"), workload)
+    alike, fixed = ({n: x for n, x in (common or {}).items() if (n in COMMON) is own} for own in (True, False))
+    plans = _allowed(training_plans.training_plans(workload, cluster, alike).having(fixed), allowed)
+    ranking = _Ranking(goal, plans, workload, cluster, attrgetter("step_time_s"))
+    return ranking.search_all(alternatives, training_plans.training_scope(workload, cluster, plans.count, alike))
+
+
+def _allowed(plans: PlanTable, allowed: Allowed | None) -> PlanTable:
+    return plans if allowed is None else plans.only(plans.which(allowed))
 
 
 _KINDS = {"workload": (TrainingRun, Service), "cluster": (Cluster, ClusterPair)}
 
 
-@singledispatch
-def _best(workload: Any, *arguments: Any) -> PlanSearch:
-    raise TypeError(f"no plans of {type(workload).__name__}: name a training run or a service")
-
-
-@_best.register
-def _(
-    workload: TrainingRun, cluster: Cluster, objective: str | None, alternatives: int, common: Mapping[str, float],
-    limits: Mapping[str, float], disaggregate: bool, batch: int | None,
+def _best_service(
+    workload: Service, cluster: AnyCluster, objective: str | None, alternatives: int, limits: Mapping[str, float],
+    disaggregate: bool, batch: int | None, allowed: Allowed | None, common: Mapping[str, float],
 ) -> PlanSearch:  # fmt: skip
-    if limits or disaggregate:
-        raise UserError(f"{'limits' if limits else 'disaggregate'}: only a service has them, not a training run")
-    goal = metric_of(objective or ("step_time_s" if workload.ramp is None else "run_time_s"), workload)
-    plans = training_plans.training_plans(workload, cluster, common)
-    ranking = _Ranking(goal, plans, workload, cluster, attrgetter("step_time_s"))
-    return ranking.search_all(alternatives, training_plans.training_scope(workload, cluster, plans.count, common))
-
-
-@_best.register
-def _(
-    workload: Service, cluster: Cluster, objective: str | None, alternatives: int, common: Mapping[str, float],
-    limits: Mapping[str, float], disaggregate: bool, batch: int | None,
-) -> PlanSearch:  # fmt: skip
-    if common:
-        raise UserError(f"'{min(common)}' is a choice of training: a service has none that all plans have alike")
     goal = metric_of(objective or "cost_per_token_usd", workload)
     for name, value in limits.items():
         if name not in LIMITS:
@@ -155,11 +162,11 @@ def _(
     for name in (goal.name, *limits):
         if not all(float(getattr(workload, phase)) for phase in outputs(ServingReport)[name].phases):
             raise UserError(f"metric '{name}': a machine in mode {mode} has none")
-    if disaggregate:
-        _check_pairs(workload, goal)
+    if disaggregate or isinstance(cluster, ClusterPair):
+        goal = _pair_goal(workload, goal)
         with jax.enable_x64(True):
-            return _best_pair(workload, cluster, goal, limits, alternatives)
-    plans = serving_plans.serving_plans(workload, cluster, batch=batch)
+            return _pairs(workload, cluster, goal, limits, alternatives, allowed)[0]
+    plans = _allowed(serving_plans.serving_plans(workload, cluster, batch=batch).having(common), allowed)
     ranking = _Ranking(goal, plans, workload, cluster, _between_requests, limits)
     return ranking.search_all(alternatives, serving_plans.serving_scope(workload, cluster, plans.count, batch))
 
@@ -168,12 +175,17 @@ def _mode(service: Service) -> str:
     return "prefill" if not float(service.decodes) else "serve" if float(service.prefills) else "decode"
 
 
-def _check_pairs(service: Service, goal: Metric) -> None:
-    """Raise `UserError` if an objective or a service mode does not allow a search over pairs of plans."""
+def _pair_goal(service: Service, goal: Metric) -> Metric:
+    """Return the objective of a search over pairs of plans: of a full batch where no rate is stated, as all batches are full.
+
+    **Raises:** `UserError` if the objective or the service mode does not allow such a search.
+    """
+    goal = goal if float(service.requests_per_s) else metric(FULL_BATCH.get(goal.name, goal.name))
     if goal.name not in MONOTONE:
         raise UserError(f"'{goal.name}' is no objective of two groups of chips: {suggest(goal.name, MONOTONE)}")
     if (mode := _mode(service)) != "serve":
         raise UserError(f"disaggregate: two groups share both phases; mode {mode} is one of them alone")
+    return goal
 
 
 def _between_requests(report: Any) -> Array:
@@ -200,11 +212,8 @@ class _Ranking:
             fits, margin = in_blocks(
                 memory_margins, self.plans, np.arange(self.plans.count), self.workload, self.cluster
             )
-            return self.search(np.flatnonzero(fits > 0), int(np.argmax(margin)), alternatives, self.plans.count, scope)
-
-    def search(self, fitting: np.ndarray, closest: int, alternatives: int, examined: int, scope: str) -> PlanSearch:
-        """Find the best of the plans that fit in memory; if none does, return the plan `closest` to fitting."""
-        return self.found(self.ordered(fitting), closest, alternatives, examined, scope)
+            ordered = self.ordered(np.flatnonzero(fits > 0))
+            return self.found(ordered, int(np.argmax(margin)), alternatives, self.plans.count, scope)
 
     def ordered(self, fitting: np.ndarray) -> tuple[np.ndarray, int]:
         """Return plan indices in order of preference, and the number of plans that satisfy the limits.
@@ -244,12 +253,14 @@ class _Ranking:
         return {name: each for name, each in over.items() if each > _SAME - 1.0 and bool(report.feasible)}
 
     def candidates(self, rows: np.ndarray) -> list[PlanCandidate]:
-        """Return plans by index with their reports, without layouts that equal the default."""
-        found = candidates(self.goal, self.plans, rows, self.workload, self.cluster)
-        if not isinstance(self.workload, Service):
-            return found
-        experts = float(self.workload.model.experts)
-        return [each._replace(plan=serving_plans.without_plain(each.plan, experts)) for each in found]
+        """Return plans by index with their complete reports, at most one block, without layouts that equal the default."""
+        some = self.plans.at(rows)
+        both = some, reports(self.workload, self.cluster, some)
+        each = [jax.tree.map(lambda leaf, place=place: leaf[place], both) for place in range(len(rows))]
+        if isinstance(self.workload, Service):
+            experts = float(self.workload.model.experts)
+            each = [(serving_plans.without_plain(plan, experts), report) for plan, report in each]
+        return [PlanCandidate(plan, report, float(self.goal.value(report))) for plan, report in each]
 
     def _evaluate(self, workload: Any, cluster: Cluster, plans: Any) -> tuple[Array, ...]:
         report = reports(workload, cluster, plans)
@@ -258,20 +269,21 @@ class _Ranking:
         return self.goal.value(report), self.pace(report), report.feasible, worst
 
 
-def _best_pair(
-    service: Service, cluster: AnyCluster, goal: Metric, limits: Mapping[str, float], alternatives: int
-) -> PlanSearch:
-    return _pairs(service, cluster, goal, limits, alternatives)[0]
-
-
 def _pairs(
-    service: Service, cluster: AnyCluster, goal: Metric, limits: Mapping[str, float], alternatives: int
+    service: Service,
+    cluster: AnyCluster,
+    goal: Metric,
+    limits: Mapping[str, float],
+    alternatives: int,
+    allowed: Allowed | None = None,
 ) -> tuple[PlanSearch, list[PrefillDecodeSplit]]:
     """Return the best pair of prefill and decode plans, and the best pair of each split of the chips, best split first."""
-    prefill, decode = PairGroup(service, cluster, prefills=True), PairGroup(service, cluster, prefills=False)
+    prefill, decode = (PairGroup(service, cluster, prefills, allowed) for prefills in (True, False))
     examined = int(np.dot(np.bincount(prefill.split), np.bincount(decode.split)))
+    if not float(service.requests_per_s):  # all batches are full
+        limits = {FULL_BATCH.get(name, name): limit for name, limit in limits.items()}
 
-    percentiles = bool(set(limits) - set(MEANS))
+    percentiles = bool(set(limits) - set(FULL_BATCH.values()))
 
     def ranked(
         pairs: PlanTable, fitting: np.ndarray, all_: bool = False
@@ -345,8 +357,7 @@ def ranked_splits(
     """
     if not isinstance(service, Service):
         raise UserError("every_split: only a service has prompts and answers to split, not a training run")
-    goal = metric_of(objective or "cost_per_token_usd", service)
-    _check_pairs(service, goal)
+    goal = _pair_goal(service, metric_of(objective or "cost_per_token_usd", service))
     searches: dict[str, PlanSearch] = {}
     splits: list[PrefillDecodeSplit] = []
     for name, (machine, apart) in ways.items():
@@ -356,11 +367,18 @@ def ranked_splits(
                 searches[name], found = _pairs(service, machine, goal, dict(limits or {}), alternatives)
             splits += [replace(each, way=name) for each in found]
         else:
-            one = searches[name] = best_plan(service, machine, objective, alternatives, limits=limits)
+            one = searches[name] = best_plan(service, machine, goal.name, alternatives, limits=limits)
             splits.append(PrefillDecodeSplit(one.best, bool(one.best.report.feasible), one.missed, name))
     ranked = sorted(splits, key=lambda each: each.rank)
     better = searches[ranked[0].way]
     return better if better.feasible else next(iter(searches.values())), ranked
+
+
+_LATTICES: dict[type, Callable[[Any, Cluster], PlanTable]] = {
+    TrainingRun: training_plans.training_plans,
+    Service: serving_plans.serving_plans,
+}
+"""Function that returns every valid plan of a type of workload on a cluster."""
 
 
 def fitting_chips(workload: TrainingRun | Service, cluster_of: Callable[[int], Cluster], chips: int) -> int | None:
@@ -373,20 +391,10 @@ def fitting_chips(workload: TrainingRun | Service, cluster_of: Callable[[int], C
     for multiple in _MULTIPLES:
         try:
             cluster = cluster_of(multiple * chips)
-            plans = _plans(workload, cluster)
+            plans = _LATTICES[type(workload)](workload, cluster)
         except UserError:  # nothing divides evenly
             continue
         with jax.enable_x64(True):
             if in_blocks(memory_margins, plans, np.arange(plans.count), workload, cluster)[0].any():
                 return multiple * chips
     return None
-
-
-@singledispatch
-def _plans(workload: Any, cluster: Cluster) -> PlanTable:
-    """Return every valid plan of a workload on a cluster."""
-    raise TypeError(f"no plans of {type(workload).__name__}")
-
-
-_plans.register(TrainingRun, training_plans.training_plans)
-_plans.register(Service, serving_plans.serving_plans)

@@ -1,7 +1,7 @@
 """Tables of plans of a fixed cluster: evaluation in blocks, ranking, and search results."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hwopt.design.metrics import Metric
+from hwopt.errors import UserError, suggest
 from hwopt.hardware.cluster import AnyCluster
 from hwopt.model.estimate import estimate
 from hwopt.trace.cache import TracedFunction, cached_trace
@@ -58,6 +59,41 @@ class PlanTable:
     def at(self, index: np.ndarray) -> Any:
         """Return plans by index."""
         return self.build(self._rows(index))
+
+    def which(self, allowed: Callable[[Any], np.ndarray]) -> np.ndarray:
+        """Return the indices of the plans that are allowed.
+
+        **Arguments:** `allowed`: function from plans, shape (plan,) per leaf, to whether each is allowed.
+
+        **Raises:** `UserError` where none is.
+        """
+        parts = [
+            first + np.flatnonzero(allowed(self.at(np.arange(first, min(first + self.block, self.count)))))
+            for first in range(0, self.count, self.block)
+        ]
+        if not len(index := np.concatenate(parts)):
+            raise UserError(f"none of {self.count:,} plans qualifies")
+        return index
+
+    def having(self, stated: Mapping[str, float]) -> "PlanTable":
+        """Return the table of the plans with some values, by column.
+
+        **Raises:** `UserError` for an unknown column, and for a value that no plan with the values before it has.
+        """
+        left = np.arange(self.count)
+        for name, value in stated.items():
+            if name not in self.columns:
+                raise UserError(f"'{name}' is not the same for all plans of a search: {suggest(name, self.columns)}")
+            column = self.columns[name][left]
+            if not len(left := left[column == value]):
+                near = sorted(np.unique(column), key=lambda x: abs(np.log(x / value)) if value else x)[:2]
+                words = " or ".join(f"{name}={x:g}" for x in sorted(near))
+                raise UserError(f"plan: {name}={value:g}: no plan of this cluster has it; possible: {words}")
+        return self.only(left)
+
+    def only(self, index: np.ndarray) -> "PlanTable":
+        """Return the table of some plans by index."""
+        return replace(self, columns=self._rows(index))
 
     def distinct(self, ranked: np.ndarray, wanted: int) -> np.ndarray:
         """Return the first `wanted` plans that differ in some key.
@@ -189,16 +225,6 @@ def in_blocks(
         some = plans.at(index[first : first + plans.block])
         parts.append([np.asarray(part) for part in function(workload, cluster, some)])
     return [np.concatenate(each) for each in zip(*parts, strict=True)]
-
-
-def candidates(
-    goal: Metric, plans: PlanTable, index: np.ndarray, workload: Any, cluster: AnyCluster
-) -> list[PlanCandidate]:
-    """Return plans by index with their complete reports, as NumPy; at most one block."""
-    some = plans.at(index)
-    whole = reports(workload, cluster, some)
-    each = [jax.tree.map(lambda leaf, place=place: leaf[place], (some, whole)) for place in range(len(index))]
-    return [PlanCandidate(plan, report, float(goal.value(report))) for plan, report in each]
 
 
 def without_rounding(values: np.ndarray) -> np.ndarray:

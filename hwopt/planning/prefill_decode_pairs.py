@@ -6,7 +6,7 @@ satisfy the limits by themselves.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import jax.numpy as jnp
 import moocore
@@ -29,13 +29,13 @@ SPLITS = 64
 
 _DEGREES = ("tp", "pp", "ep", "expert_tp")
 
-_FIRST, _OUTPUT = "time_to_first_token_s", "time_per_output_token_s"
+_FIRST, _OUTPUT = "time_to_first_token_full_batch_s", "time_per_output_token_full_batch_s"
 
 _PERCENTILES = {
-    True: tuple(f"time_to_first_token_{level}_s" for level in ("p95", "p99")),
-    False: tuple(f"time_per_output_token_{level}_s" for level in ("p95", "p99")),
+    True: tuple(f"time_to_first_token{level}_s" for level in ("", "_p95", "_p99")),
+    False: tuple(f"time_per_output_token{level}_s" for level in ("", "_p95", "_p99")),
 }
-"""Latency percentiles of a prefill group (True) and of a decode group (False).
+"""Means and percentiles of latency in the busiest hour, of a prefill group (True) and of a decode group (False).
 
 Those of a pair are at least as large, at the same request rate.
 """
@@ -50,8 +50,8 @@ Evaluated alone, a decode group also produces the first token, which the prefill
 """
 
 _RATES = ("cost_per_token_usd", "energy_per_token_j", "carbon_per_token_kg")
-_SEES_FIRST = (_FIRST, "request_time_s")
-_SEES_OUTPUT = (_OUTPUT, "step_time_s", "request_time_s")
+_SEES_FIRST = (_FIRST, "request_time_full_batch_s")
+_SEES_OUTPUT = (_OUTPUT, "step_time_s", "request_time_full_batch_s")
 MONOTONE = tuple(dict.fromkeys((*_RATES, *_SEES_FIRST, *_SEES_OUTPUT)))
 """Metrics of a pair that never get worse if a group needs less time and energy per request, and fails in smaller units.
 
@@ -74,7 +74,7 @@ def _measures(service: Service, cluster: Cluster, plans: Plan) -> tuple[Array, .
     idle_w = cluster.chips * report.pue * power.idle_it_w(cluster, operating_point(cluster.chip, cluster.cooling))
     paced = report.step_time_s / plans.pp
     active_j = (report.power_w - idle_w) / report.requests_per_s
-    own = between, active_j, report.time_to_first_token_s, paced, report.time_per_output_token_s
+    own = between, active_j, getattr(report, _FIRST), paced, getattr(report, _OUTPUT)
     return (*own, *(getattr(report, name) for names in _PERCENTILES.values() for name in names))
 
 
@@ -115,7 +115,7 @@ def pair_scope(service: Service, cluster: AnyCluster, pairs: int, evaluated: int
     answers, prompts = ([*degree_words(service, each)] for each in (kinds[0], kinds[-1]))
     words = [
         f"global over {pairs:,} pairs of plans: every split of {total:,} chips in integers of {chip_splits(total)[0]} for "
-        "prompts, the others for answers; in each group every tp x pp x dp = its chips",
+        "prefill, the others for decode; in each group every tp x pp x dp = its chips",
         *(
             answers
             if answers == prompts
@@ -130,10 +130,12 @@ class PairGroup:
     """Plans of one of two groups, for every split of the chips.
 
     **Arguments:** `service`: the workload; `machine`: hardware of both groups; `prefills`: whether this is the prefill
-    group.
+    group; `allowed`: function from plans to whether each may be used, all by default.
     """
 
-    def __init__(self, service: Service, machine: AnyCluster, prefills: bool) -> None:
+    def __init__(
+        self, service: Service, machine: AnyCluster, prefills: bool, allowed: Callable[[Plan], np.ndarray] | None = None
+    ) -> None:
         cluster = machine.groups[-1 if prefills else 0]  # its number of chips is that of both groups together
         one, zero = np.ones_like(service.load), np.zeros_like(service.load)
         phases = {"prefills": one if prefills else zero, "decodes": zero if prefills else one}
@@ -147,6 +149,9 @@ class PairGroup:
         self.split = np.repeat(
             np.arange(len(parts)), [part.count for part in parts]
         )  # of each: an index into `chip_splits`
+        if allowed is not None:
+            used = self.plans.which(allowed)
+            self.plans, self.split = self.plans.only(used), self.split[used]
         everything = np.arange(self.plans.count)
         self.margin = in_blocks(self._room, self.plans, everything, service, cluster)[0]
         self.fitting = np.flatnonzero(self.margin >= -FEASIBILITY_TOLERANCE)
@@ -213,16 +218,11 @@ def nondominated_pairs(
     of_prompts = [*common, *(["first_token_s", "pass_interval_s", "fewer_chips"] if first else [])]
     of_answers = [*common, *(["output_token_s"] if output else []), *(["fewer_chips"] if first else [])]
     most = [limits.get(name, np.inf) * (1.0 + 1e-9) if within else np.inf for name in (_FIRST, _OUTPUT)]
-    pairs, count = [np.zeros((2, 0), int)], 0
-    for split in range(int(prefill.split[-1]) + 1):
-        rows = prefill.contenders(split, of_prompts, most[0]), decode.contenders(split, of_answers, most[1])
-        pairs.append(np.stack([grid.ravel() for grid in np.meshgrid(*rows, indexing="ij")]))
-        count += pairs[-1].shape[1]
-        if count > MOST_PLANS:
-            raise UserError(
-                f"more than {MOST_PLANS:,} pairs of plans contend for {objective}: ask for fewer chips, or set limits of latency"
-            )
-    return pair_table(prefill.plans, decode.plans, np.concatenate(pairs, axis=1))
+    rows = lambda split: (
+        prefill.contenders(split, of_prompts, most[0]), decode.contenders(split, of_answers, most[1])
+    )  # fmt: skip
+    too_many = f"pairs of plans contend for {objective}: ask for fewer chips, or set limits of latency"
+    return _paired(prefill, decode, rows, MOST_PLANS, too_many)
 
 
 def pairs_within_limits(prefill: PairGroup, decode: PairGroup, limits: Mapping[str, float]) -> PlanTable:
@@ -230,16 +230,26 @@ def pairs_within_limits(prefill: PairGroup, decode: PairGroup, limits: Mapping[s
 
     **Raises:** `UserError` if there are more than `MOST_PAIRS`.
     """
+    own = [(group.split, group.holding(limits)) for group in (prefill, decode)]
+    rows = lambda split: tuple(some[of[some] == split] for of, some in own)
+    too_many = "pairs of plans may hold the percentiles: ask for fewer chips, state the requests a second, or set tighter limits"
+    return _paired(prefill, decode, rows, MOST_PAIRS, too_many)
+
+
+def _paired(
+    prefill: PairGroup, decode: PairGroup, rows: Callable[[int], tuple[np.ndarray, ...]], most: int, too_many: str
+) -> PlanTable:
+    """Return all pairs of plans within a split of the chips.
+
+    **Arguments:** `rows`: function from a split to the plans of each group; `most`: maximum number of pairs; `too_many`:
+    end of the message for more.
+    """
     pairs, count = [np.zeros((2, 0), int)], 0
-    rows = [group.holding(limits) for group in (prefill, decode)]
     for split in range(int(prefill.split[-1]) + 1):
-        some = [own[group.split[own] == split] for group, own in zip((prefill, decode), rows, strict=True)]
+        some = rows(split)
         count += len(some[0]) * len(some[1])
-        if count > MOST_PAIRS:
-            raise UserError(
-                f"more than {MOST_PAIRS:,} pairs of plans may hold the percentiles: ask for fewer chips, "
-                "state the requests a second, or set tighter limits"
-            )
+        if count > most:
+            raise UserError(f"more than {most:,} {too_many}")
         pairs.append(np.stack([grid.ravel() for grid in np.meshgrid(*some, indexing="ij")]))
     return pair_table(prefill.plans, decode.plans, np.concatenate(pairs, axis=1))
 

@@ -180,7 +180,9 @@ def serving_plans(service: Service, cluster: Cluster, chips: int | None = None, 
     **Raises:** `UserError` if the cluster has several sites, if no plan is valid, or if there are more than `MOST_PLANS`.
     """
     if count_of(cluster.sites.count) != 1:
-        raise UserError("a service at several sites is not modelled: each site serves alone, ask for one of them")
+        raise UserError(
+            "a service at several sites is not modeled: each site serves on its own, so search for one of them"
+        )
     total, layers = count_of(cluster.chips) if chips is None else chips, count_of(service.model.layers)
 
     too_many = f"more than {MOST_PLANS:,} plans serve on {total:,} chips: give one with --plan"
@@ -215,8 +217,16 @@ def serving_scope(service: Service, cluster: Cluster, plans: int, batch: int | N
 
 
 def degree_words(service: Service, cluster: Cluster, gathers: bool = False, batch: int | None = None) -> list[str]:
-    """Return descriptions of the degrees of serving plans. **Arguments:** `gathers`: whether weights may be gathered
-    layer by layer.
+    """Describe in words which plans a search for serving plans covers, one phrase for each setting.
+
+    Settings are the tensor- and expert-parallel degrees, the batch size, the layers of a stage and optional layouts. An example is
+    "tp dividing the 64 heads".
+
+    **Arguments:**
+
+    - `service`, `cluster`: the workload and the hardware of the search.
+    - `gathers`: whether the search also tries to gather weights layer by layer.
+    - `batch`: sequences in process on the whole cluster, where the user fixed them; None where the search chooses.
     """
     experts = count_of(service.model.experts)
     names = layout_integers(service, cluster.stack, count_of(cluster.chips))[0]

@@ -2,17 +2,20 @@
 
 from collections.abc import Collection, Mapping
 from operator import itemgetter
+from types import MappingProxyType
 
 import numpy as np
 
 from hwopt.catalog.load import leaf
 from hwopt.design.plan_lattice import (
+    PARTS,
     TRAINING,
     contexts_of,
     named,
     plan_lattice,
     plan_relations,
     ramp_words,
+    software_words,
     training_sizes,
 )
 from hwopt.design.variables import count_of
@@ -27,7 +30,7 @@ from hwopt.workload.operators import Operators
 from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import tensor_degrees
 
-NONE, SELECTIVE, FULL = 0, 1, 2
+NONE, SELECTIVE, FULL = 1, 2, 3
 """Values of the column `recompute`: activation recomputation of no layer part, of attention only, or of full layers."""
 
 COMMON = (*OFFLOADED, "local_steps")
@@ -40,15 +43,18 @@ _KEYS = ("tp", "pp", "dp", "cp", "ep", "expert_tp", "virtual_stages", "micro_bat
 """Columns that distinguish plans: plans that differ only in recomputation, sharding or offloading count as one."""
 
 
-def training_plan_system(run: TrainingRun, cluster: Cluster, held: Collection[str] = ()) -> System:
+def training_plan_system(
+    run: TrainingRun, cluster: Cluster, held: Mapping[str, float] = MappingProxyType({})
+) -> System:
     """Return the integer system of the training plans of a fixed cluster.
 
     It contains all relations of `TRAINING`. Expert-parallel groups may divide experts by tensor parallelism, and a single
     rank is not sharded. Without a memory pool beyond the chips' memory, nothing is offloaded.
 
-    **Arguments:** `held`: names of `OFFLOADED` that are fixed rather than chosen.
+    **Arguments:** `held`: shares of `OFFLOADED` that are fixed rather than chosen. A part in the pool, even a share of it, is
+    2 in the system, else 1.
     """
-    chips, batch, sites = (count_of(x) for x in (cluster.chips, run.global_batch_sequences, cluster.sites.count))
+    chips, batch = count_of(cluster.chips), count_of(run.global_batch_sequences)
     heads, experts, layers = (count_of(x) for x in (run.model.heads, run.model.experts, run.model.layers))
     pooled = float(cluster.pool.capacity_bytes) > NO_POOL_BYTES
     values = {
@@ -56,9 +62,10 @@ def training_plan_system(run: TrainingRun, cluster: Cluster, held: Collection[st
         "ep": divisors(max(experts, 1)), "expert_tp": range(1, heads + 1),
         "micro_batch": range(1, batch + 1), "micro_batches": range(1, batch + 1), "virtual_stages": range(1, layers + 3),
         "recompute": range(NONE, FULL + 1), "zero": range(1, 4),
-        **{name: range(1, 2 if name in held or not pooled else 3) for name in OFFLOADED},  # 2: in the pool
+        **{name: range(1, 3) if pooled and name not in held else [1 + (held.get(name, 0.0) > 0.0)] for name in OFFLOADED},
     }  # fmt: skip
-    sizes = training_sizes(run, named(*values), sites, chips=(chips, chips), batch=(batch, batch))
+    degrees = named(*values) | {part: f"{part}_offloaded" for part in PARTS}
+    sizes = training_sizes(run, cluster, degrees, chips=(chips, chips), batch=(batch, batch))
     return plan_lattice(values, plan_relations(sizes, *TRAINING, "expert_tp", "zero_ranks"))
 
 
@@ -84,11 +91,11 @@ def training_plans(run: TrainingRun, cluster: Cluster, common: Mapping[str, floa
         f"more than {MOST_PLANS:,} plans split {chips:,} chips and a batch of {batch:,} sequences: choose a batch or "
         "a number of chips with fewer factors, or give a plan with --plan to hwopt estimate"
     )
-    rows = enumerate_points(training_plan_system(run, cluster, alike.keys()), MOST_PLANS, too_many)
+    rows = enumerate_points(training_plan_system(run, cluster, alike), MOST_PLANS, too_many)
     if not len(rows["tp"]):
         raise UserError(
             f"no plan divides {chips:,} chips, {count_of(run.model.heads)} heads and a global batch of {batch:,} sequences: "
-            "choose chips with small factors or another batch"
+            "choose chips with small factors or another batch, or lift what the software documents with --any-software"
             + (f", or another ramp{ramp_words(run.ramp)}" if run.ramp is not None else "")
         )
     sequence, layers = count_of(run.sequence_length), count_of(run.model.layers)
@@ -134,14 +141,15 @@ def training_scope(run: TrainingRun, cluster: Cluster, plans: int, held: Collect
         f"cp in {{{', '.join(map(str, degrees))}}} and dp x micro-batch x micro-batches = {batch:,} sequences",
         f"tables of look-ups on every ep chips that divide {experts}" if experts and table else "",
         f"every ep that divides the {experts} experts and expert_tp that divides tp" if experts and not table else "",
-        f"every number of chunks a stage within the {layers} {'blocks' if table else 'layers, embedding and head'} (interleaving "
-        "where micro-batches are a multiple of pp)"
+        f"every number of pipeline chunks per stage that the {layers} {'blocks' if table else 'layers, embedding and head'} can "
+        "fill (interleaving where micro-batches are a multiple of pp)"
         if layers > 1
         else "",
         "recompute none, selective or full",
-        "ZeRO-1, and ZeRO-2 and ZeRO-3 where pp = 1",
+        "ZeRO-1 to 3",
         f"{', '.join(free)} in HBM or in the pool" if free else "",
         "layers spread evenly, 1F1B schedules, sequence parallel",
+        software_words(cluster.stack.capabilities),
         f"whole micro-batches in every stage of the batch ramp{ramp_words(run.ramp)}" if run.ramp is not None else "",
     ]
     return "; ".join(filter(None, words))

@@ -5,7 +5,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 Answer = TypeVar("Answer")
 
@@ -25,6 +25,11 @@ class Deadline:
     def over(self) -> bool:
         """Whether the time limit has passed."""
         return self.left == 0.0
+
+    @property
+    def stop(self) -> Literal["time limit", "node limit"]:
+        """What ended a search that did not complete: the deadline where it has passed, else the limit on nodes."""
+        return "time limit" if self.over else "node limit"
 
     @property
     def endless(self) -> bool:

@@ -97,7 +97,8 @@ def optimize(
     - `bounds`: lower and upper bound by variable, SI units, inside the problem's own.
     - `designs`: integer designs (`point` of the problem's lattice) that the certified search starts from, such as optima of
       similar problems.
-    - `explain`: whether to compute the smallest relaxation of the budgets if no design satisfies them.
+    - `explain`: whether to compute the smallest relaxation of the budgets if no design satisfies them, and a design of each
+      combination of choices other than the best, by a bounded search.
     - `choices`: values by field of the problem, `["*"]` for all catalog entries. One search covers all combinations, with one
       certificate.
     - `options`: tolerances, limits and schedules of the search (`hwopt.SearchOptions`).
@@ -114,29 +115,35 @@ def optimize(
         raise UserError(f"unknown regime '{regime}': {suggest(regime, REGIMES)}")
     with jax.enable_x64(True):
         check_question(objective, "optimize")
+        fixed, boxes = names_of("freeze", freeze), boxes_of(bounds or {})
         if portfolio_of(objective) is not None:
             if regime != "certified" or len(designs):
                 raise UserError("optimize: a portfolio is certified: leave out the regime, and designs to start from")
-            rows = choice_rows(objective, choices or {}, names_of("freeze", freeze), boxes_of(bounds or {}))
+            rows = choice_rows(objective, choices or {}, fixed, boxes)
             return certified_portfolio(rows, deadline=deadline, progress=progress, explain=explain, options=search)
         several = bool(choices) or (regime != "local" and bool(left_open(objective)))
         if several and len(designs):
             raise UserError("optimize: designs are points of one question's lattice: leave them out, or the choices")
+        if several and regime == "local":
+            raise UserError("optimize: choices are proved; leave out --regime local, or ask about each alone")
         if several:
-            return _choose(
-                objective,
-                choices or {},
-                regime,
-                names_of("freeze", freeze),
-                boxes_of(bounds or {}),
-                deadline,
-                progress,
-                explain,
-                search,
-            )
+            branches = choice_states(objective, choices or {}, fixed, boxes, relaxed=regime == "relaxed")
+            try:
+                return certified_choice(
+                    branches,
+                    deadline=deadline,
+                    progress=progress,
+                    explain=explain,
+                    figures=explain,
+                    options=search,
+                )
+            except NotDGP as reason:
+                raise UserError(
+                    f"choices: a combination cannot be proved beside others: {reason}; ask about each alone"
+                ) from None
         asked = question_of(objective)
         problem = asked if regime == "certified" else asked.continuous
-        problem = problem.frozen(names_of("freeze", freeze)).narrowed(boxes_of(bounds or {}))
+        problem = problem.frozen(fixed).narrowed(boxes)
         if not problem.variables:
             raise UserError(f"problem '{problem.name}' has no variables: name at least one")
         why = "" if regime == "local" else reason_without_lattice(problem)
@@ -156,27 +163,3 @@ def optimize(
         return optimize_relaxed(
             problem, seed, progress, transformation, f"; not certified: {why}" if why else "", deadline, search
         )
-
-
-def _choose(
-    objective: Any,
-    choices: Mapping[str, Sequence[str]],
-    regime: str,
-    freeze: Iterable[str],
-    bounds: Mapping[str, tuple[float, float]],
-    deadline: Deadline,
-    progress: bool,
-    explain: bool,
-    options: SearchOptions,
-) -> Solution:
-    """Return the best design of all combinations of choices."""
-    check_question(objective, "optimize")
-    if regime == "local":
-        raise UserError("optimize: choices are proved; leave out --regime local, or ask about each alone")
-    asked = choice_states(objective, choices, freeze, bounds, relaxed=regime == "relaxed")
-    try:
-        return certified_choice(asked, deadline=deadline, progress=progress, explain=explain, options=options)
-    except NotDGP as reason:
-        raise UserError(
-            f"choices: a combination cannot be proved beside others: {reason}; ask about each alone"
-        ) from None

@@ -91,6 +91,8 @@ class HeuristicOptions(Options):
     """Number of generations of the last run of a search that was stopped early."""
     last_lattices: int = option(4, 1, 10**4)
     """Maximum number of combinations of choices that get such a last run."""
+    candidates: int = option(24, 0, 10**4)
+    """Maximum number of other combinations of choices whose own best design is searched for after the proof."""
     far_gap: float = option(1e-3, 0.0, 100.0)
     """Gap between incumbent and bound, in log units, above which the heuristic runs again every few rounds."""
     rounds_between: int = option(4, 1, 10**6)

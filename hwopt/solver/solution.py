@@ -5,7 +5,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from hwopt.design.problem import Problem
 from hwopt.design.variables import Variable
 from hwopt.errors import UserError
 from hwopt.model.report import FEASIBILITY_TOLERANCE
+from hwopt.plan import OFFLOADED
 from hwopt.solver.chance_constraints import ChanceConstraint
 from hwopt.validation import number_of
 
@@ -26,21 +27,21 @@ class Outcome(enum.Enum):
     Each sentence begins with its `status`, which is the same on screens, in JSON and on pages.
     """
 
-    proved = "Proved: no design of the stated scope is better by more than {gap}."
+    proved = "Proved: no design in the search space is better by more than {gap}."
     best_found = (
-        "Stopped: the best found so far; no design of the stated scope is better by more than {gap}. More time may "
-        "find a better one, or prove that there is none."
+        "Stopped before the proof was complete: no design in the search space is better than the one below by more than "
+        "{gap}."
     )
-    local = "Local: the best of the designs that were tried; nothing is proved of others."
+    local = "Local: the best design of a local search, without a proof; other designs may be better."
     infeasible = (
-        "Infeasible, proved: no design of the stated scope satisfies every budget. The one shown is the nearest known; relax the "
-        "budget that it breaks, or widen the variables that stand at their bounds."
+        "Infeasible: no design in the search space satisfies every budget (proved). The design below exceeds budgets: relax "
+        "those, or widen the search ranges of variables at a limit."
     )
     not_found = (
-        "Stopped: no design that satisfies every budget was found, and none is proved impossible. The one shown is the nearest "
-        "known; give the search more time, or relax the budget that it breaks."
+        "Stopped: no design that satisfies every budget was found, but there may be one. The design below exceeds budgets: "
+        "search longer, or relax those."
     )
-    evaluated = "Evaluated: one stated design, by the exact model; nothing is proved of others."
+    evaluated = "Evaluated: one stated design, without a search; other designs may be better."
 
     @property
     def status(self) -> str:
@@ -48,23 +49,30 @@ class Outcome(enum.Enum):
         return re.split(r"\W", self.value)[0].lower()
 
 
-UNBOUNDED = "Stopped: the best found so far; nothing is proved of others."
+UNBOUNDED = "Stopped before a lower bound was known: the best design found so far; other designs may be better."
 """Sentence for a search that stopped before it had a lower bound."""
+
+STOPS = {
+    "time limit": "The time limit ended the search: a longer one (--seconds) may find a better design, or close the gap.",
+    "node limit": "The limit on nodes ended the search: narrow it with --bounds, --freeze or fewer --choices, or raise "
+    "SearchOptions.tree.nodes in Python.",
+}
+"""Reason why a search ended before its proof -> the reason in a sentence, with what to do."""
 
 
 @dataclass(frozen=True)
 class DesignValue:
     """One variable of a solution. Value and bounds are in SI units."""
 
-    value: float
-    unit: str
-    lower: float
-    upper: float
-    at_bound: str | None  # "lower", "upper" or None
     box_meaning: str
+    value: float = shown()
+    unit: str = shown()
+    lower: float = shown()
+    upper: float = shown()
+    at_bound: Literal["lower", "upper"] | None = shown(meaning="the bound at which the value lies")
     words: tuple[str, ...] = ()  # labels of the values 1, 2, ... of a categorical variable
 
-    @property
+    @derived(meaning="what the number stands for", optional=True)
     def word(self) -> str:
         """Label of a categorical value; empty for a number."""
         return self.words[round(self.value) - 1] if self.words else ""
@@ -146,21 +154,29 @@ class BudgetUse:
 class Certificate:
     """Certificate of a solution: lower bound, optimality gap, and their scope. It is about the model, not real hardware."""
 
-    kkt_residual: float
-    max_violation: float
-    scope: str
-    lower_bound: float | None = None
-    gap: float | None = None
+    kkt_residual: float = shown(meaning="largest residual of the optimality conditions")
+    max_violation: float = shown(meaning="largest log(used / limit)")
+    scope: str = shown(meaning="designs that the proof covers")
+    lower_bound: float | None = shown("", "no design of the scope is below; null where nothing is proved", default=None)
+    gap: float | None = shown("", "the objective over the bound, less one", default=None)
+    stopped: Literal["time limit", "node limit"] | None = shown(
+        "", "why the search ended before its proof was complete; null where nothing stopped it", default=None
+    )
+
+    @property
+    def stop_words(self) -> str:
+        """Reason why the search ended early, in a sentence that follows another; empty where nothing stopped it."""
+        return f" {STOPS[self.stopped]}" if self.stopped else ""
 
 
 class BranchOutcome(enum.Enum):
     """Outcome of one combination of choices, as tables show it."""
 
     best = "the best"
-    beaten = "not better, proved"
-    infeasible = "no design satisfies the budgets, proved"
-    open = "open when the search stopped"
-    refused = "cannot be asked"
+    beaten = "ruled out"
+    infeasible = "infeasible: no design satisfies the budgets (proved)"
+    open = "undecided when the search stopped"
+    refused = "not possible"
 
 
 @dataclass(frozen=True)
@@ -175,14 +191,29 @@ class Branch:
     - `lower_bound`: lower bound at which the combination was left.
     - `refused`: reason why the combination has no problem.
     - `question`: a problem or a portfolio; None where a command states none.
+    - `achieved`: further results of its best design in words, where a command states them.
+    - `solution`: its best design. That of a combination that is not the best comes from a bounded search: its certificate
+      states the gap. Without a feasible design, the one nearest to the budgets; None where none was searched for.
     """
 
     chosen: tuple[tuple[str, str], ...]
-    fate: BranchOutcome = BranchOutcome.open
-    objective: float | None = None
-    lower_bound: float | None = None
+    fate: BranchOutcome = shown(default=BranchOutcome.open, key="outcome")
+    objective: float | None = shown(default=None)
+    lower_bound: float | None = shown(default=None)
     refused: str = ""
     question: Any = field(default=None, repr=False, compare=False)
+    achieved: str = ""
+    solution: "Solution | None" = field(default=None, repr=False, compare=False)
+
+    @derived()
+    def choice(self) -> dict[str, str]:
+        """Value of each choice by field."""
+        return dict(self.chosen)
+
+    @derived()
+    def message(self) -> str:
+        """Reason why the combination has no problem, or else its outcome in words."""
+        return self.refused or self.fate.value
 
     @property
     def name(self) -> str:
@@ -190,10 +221,15 @@ class Branch:
         return ", ".join(f"{field} {value or 'none'}" for field, value in self.chosen)
 
     @property
-    def rank(self) -> tuple[bool, bool, float]:
-        """Sort key: the best combination first, then by the least known value, then those without a problem."""
+    def rank(self) -> tuple[bool, bool, bool, float]:
+        """Sort key: the best combination first, then by objective, then by lower bound, then those without a problem."""
         known = [each for each in (self.objective, self.lower_bound) if each is not None]
-        return self.fate is not BranchOutcome.best, self.fate is BranchOutcome.refused, known[0] if known else math.inf
+        return (
+            self.fate is not BranchOutcome.best,
+            self.fate is BranchOutcome.refused,
+            self.objective is None,
+            known[0] if known else math.inf,
+        )
 
 
 @dataclass(frozen=True)
@@ -201,17 +237,19 @@ class Solution:
     """Solution of one design problem."""
 
     problem: Problem
-    outcome: Outcome
     objective: float
-    design: dict[str, DesignValue]
-    budgets: list[BudgetUse]
     built: Design
-    certificate: Certificate
     report: Any  # report of the workload's type
+    outcome: Outcome = shown(meaning="how the search ended")
+    design: dict[str, DesignValue] = shown(meaning="variables of the machine and its plan, SI")
+    budgets: list[BudgetUse] = shown()
+    certificate: Certificate = shown()
     chip: CustomChipSummary | None = None  # where the problem designs a custom chip
-    infeasibility: str = ""  # which budgets conflict, and what would make the problem feasible
-    choices: tuple[Branch, ...] = ()  # outcome of each combination, where there were choices
-    promise: ChanceConstraint | None = None  # probability that the budgets hold, if requested
+    infeasibility: str = shown(
+        "", "which budgets fail, and the smallest relaxation that makes the problem feasible", default=""
+    )
+    choices: tuple[Branch, ...] = shown("", "outcome of each combination of choices", default=())
+    promise: ChanceConstraint | None = shown("", "probability that the budgets hold, if requested", default=None)
 
     @property
     def chosen(self) -> dict[str, str]:
@@ -227,26 +265,26 @@ class Solution:
     def plan(self) -> Any:
         return self.built.plan
 
-    @property
+    @derived(meaning="whether every budget and limit holds; exit code 1 where it is false")
     def feasible(self) -> bool:
         """Whether the design satisfies every budget."""
         if self.outcome is Outcome.evaluated:
             return self.certificate.max_violation <= FEASIBILITY_TOLERANCE
         return self.outcome in (Outcome.proved, Outcome.best_found, Outcome.local)
 
-    @property
+    @derived(meaning="variables that follow from integers of the design, SI; `hwopt estimate --design` reads them")
     def lookups(self) -> dict[str, float]:
         """Variables that follow from the design's integers, such as layers of the fullest pipeline stage, SI units."""
         follows = (each for each in self.problem.variables if each.category == "lookup")
         return {each.name: float(each.place.get(self.built)) for each in follows}
 
-    @property
+    @derived(meaning="the outcome in a sentence", key="message")
     def headline(self) -> str:
         """The outcome in a sentence."""
         gap = self.certificate.gap
         if self.outcome is Outcome.best_found and gap is None:
-            return UNBOUNDED
-        return self.outcome.value.format(gap="-" if gap is None else f"{100 * gap:.2g} %")
+            return UNBOUNDED + self.certificate.stop_words
+        return self.outcome.value.format(gap="-" if gap is None else f"{100 * gap:.2g} %") + self.certificate.stop_words
 
 
 _NEAR_BOUND = 1e-4
@@ -296,7 +334,7 @@ def build_solution(
         for i, budget in enumerate(problem.budgets)
     ]
     return Solution(
-        problem, outcome, objective, design, budgets, exact.design, certificate, report, exact.chip, infeasibility
+        problem, objective, exact.design, report, outcome, design, budgets, certificate, exact.chip, infeasibility
     )
 
 
@@ -307,11 +345,13 @@ _STATED_ROOM = 1e3
 def evaluate_design(problem: Problem, values: Mapping[str, float]) -> Solution:
     """Evaluate one design of a problem by the exact model, without a search.
 
-    **Arguments:** `values`: all variables by name, SI units, of the problem itself or of its continuous relaxation.
+    **Arguments:** `values`: all variables by name, SI units, of the problem itself or of its continuous relaxation. A part whose
+    tier is the pool is offloaded entirely unless its share is given.
 
     **Raises:** `UserError` for missing or unknown variables and for invalid values.
     """
     questions = (problem, problem.relaxation or problem)
+    values = dict.fromkeys({v.name for v in problem.variables} & {*OFFLOADED}, 1.0) | dict(values)
     asked = next((each for each in questions if {v.name for v in each.variables} == values.keys()), None)
     if asked is None:
         unlike = {v.name for v in problem.variables} ^ values.keys()
@@ -320,7 +360,7 @@ def evaluate_design(problem: Problem, values: Mapping[str, float]) -> Solution:
         )
     numbers = {name: number_of(f"design: {name}", value) for name, value in values.items()}
     for each in asked.variables:
-        value, room = numbers[each.name], 1.0 if each.words else _STATED_ROOM
+        value, room = numbers[each.name], 1.0 if each.words or each.name in OFFLOADED else _STATED_ROOM
         low, high = (0.0, room) if each.category == "lookup" else (each.lower / room, each.upper * room)
         if not low <= value <= high:
             raise UserError(f"design: {each.name} = {value:g} is not a value of this variable")
@@ -340,5 +380,5 @@ def _design_value(variable: Variable, value: float) -> DesignValue:
         None if not width or variable.words else "lower" if near_lower else "upper" if near_upper else None
     )  # a frozen value has none
     return DesignValue(
-        value, variable.unit, variable.lower, variable.upper, bound, variable.box_meaning, variable.words
+        variable.box_meaning, value, variable.unit, variable.lower, variable.upper, bound, variable.words
     )

@@ -49,6 +49,7 @@ def sweep(
     rows: bool | None = None,
     dtype: str = "float32",
     block: int | None = None,
+    as_sold: bool = False,
     devices: Sequence[Any] = (),
     progress: Callable[[Progress], None] | None = None,
     options: SearchOptions | None = None,
@@ -84,6 +85,8 @@ def sweep(
     - `rows`: store every variant; default: up to 16.8 million variants. Without rows the store has counts, histograms, best
       variants, front and map, and memory does not grow with `samples`.
     - `dtype`: "float32" or "float64"; `block`: variants written at a time, the most that a kill can lose.
+    - `as_sold`: whether variants are machines that `optimize` searches: systems as sold with plans that the software documents.
+      By default, hardware is continuous and free.
     - `devices`: devices to use, by default all of this process; `progress`: callback after every tile.
     - `options`: options of the search for the importance-sampling boxes and for the optimum of `within`.
 
@@ -95,7 +98,7 @@ def sweep(
     stated = partial(
         Specification, objective, samples, method=method, sampling=sampling, seed=seed, grid=grid, table=table, choices=choices,
         bounds=bounds, freeze=freeze, within=within, metrics=metrics, pareto=pareto, map_of=map_of,
-        gradients=gradients, rows=rows, dtype=dtype, block=block, options=search,
+        gradients=gradients, rows=rows, dtype=dtype, block=block, as_sold=as_sold, options=search,
     )  # fmt: skip
     if within is not None:
         stated()  # rejects invalid input, and a folder of something else, before the optimum is solved
@@ -104,7 +107,9 @@ def sweep(
             Store.opened(folder)
     spec = stated(optima=_optima(out, search))
     if out is None and jax.process_count() > 1:
-        raise UserError("sweep: several processes share a store: name a folder that all of them see (out, --out)")
+        raise UserError(
+            "sweep: processes that share a sweep need one store: pass out (--out), a folder that all of them can access"
+        )
     run = SweepRun(spec, tuple(devices))
 
     def complete(store: Store) -> None:

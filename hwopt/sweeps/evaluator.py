@@ -107,8 +107,8 @@ def tile_of(platform: str, memory_bytes: float = math.inf, width_bytes: int = 4)
         tile //= 2
         if tile < LEAST_TILE:
             raise UserError(
-                f"sweep: {LEAST_TILE:,} variants take {LEAST_TILE * each / 1e6:,.0f} MB, more than {100 * SHARE:.0f} % of the "
-                f"{memory_bytes / 1e6:,.0f} MB that the {platform} lets programs have; JAX_PLATFORMS=cpu sweeps on the processor"
+                f"sweep: {LEAST_TILE:,} variants need {LEAST_TILE * each / 1e6:,.0f} MB, more than {100 * SHARE:.0f} % of the "
+                f"{memory_bytes / 1e6:,.0f} MB available to programs on the {platform}; JAX_PLATFORMS=cpu sweeps on the CPU"
             )
     return tile
 

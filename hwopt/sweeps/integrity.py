@@ -5,7 +5,6 @@ finished blocks.
 """
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import numpy as np
 from hwopt.errors import UserError
 from hwopt.sweeps import storage
 from hwopt.sweeps.storage import Place
-from hwopt.sweeps.store import BLOCKS, CHECKSUM, DONE, Store, damaged, is_rows, writing
+from hwopt.sweeps.store import BLOCKS, CHECKSUM, DONE, Store, damaged, writing
 
 _OF_A_SUMMARY = ("finished", "best_are")
 """Attributes that only a finished store has."""
@@ -37,7 +36,7 @@ def open_to_resume(folder: Place | None, configuration: str, versions: str) -> S
         if not isinstance(folder, Path):
             storage.forget_half_made(folder, "zarr.json")
         if folder.exists() and not folder.is_dir():
-            raise UserError(f"sweep: {folder} is a file; a sweep and a frontier need a folder")
+            raise UserError(f"sweep: {folder} is a file; --out of a sweep or frontier must be a folder")
         if not folder.exists() or not any(folder.iterdir()):
             return None
         store = Store.opened(folder)
@@ -55,7 +54,7 @@ def open_to_resume(folder: Place | None, configuration: str, versions: str) -> S
             raise damaged(folder, f"{wrong}, and it was made by other versions of {changed}")
         if changed:
             raise UserError(
-                f"sweep: {folder} was begun by other versions of {changed}: finish it with those, or choose another --out"
+                f"sweep: {folder} was started by other versions of {changed}: finish it with those, or choose another --out"
             )
         if first:
             store = _reopened(store) if wrong else store
@@ -67,13 +66,11 @@ def open_to_resume(folder: Place | None, configuration: str, versions: str) -> S
 def find_damage(store: Store) -> str:
     """Describe in words how a finished store differs from the data written, judging by file sizes; empty if it is intact.
 
-    The summary is compared by its checksum. A store without checksums is only checked for readability.
+    The summary is compared by its checksum.
 
     **Raises:** `UserError` if the store's own metadata are damaged.
     """
-    arrays = _arrays(store)
-    if not store.has_checksums:
-        return "" if all(_is_readable(store, name, array) for name, array in arrays) else "an array cannot be read"
+    _check_arrays(store)
     seals = _read(store.array(f"{BLOCKS}/{CHECKSUM}"), ...)
     if seals is None:
         return "checksums cannot be read"
@@ -100,36 +97,24 @@ def _forget_damaged(store: Store) -> None:
 
     **Raises:** `UserError` if the store's own metadata are damaged.
     """
-    _arrays(store)  # rejects unreadable metadata
-    done, sums = store.array(f"{BLOCKS}/{DONE}"), store.has_checksums
+    _check_arrays(store)
+    done = store.array(f"{BLOCKS}/{DONE}")
     for block in range(store.blocks):
         marked = _read(done, block)
         if marked is None or int(marked) != 1 or not _is_whole(store, block):
-            own = [store.file(f"{BLOCKS}/{DONE}", (block,))]
-            own += [store.file(f"{BLOCKS}/{CHECKSUM}", (block, 0))] if sums else []
+            own = store.file(f"{BLOCKS}/{DONE}", (block,)), store.file(f"{BLOCKS}/{CHECKSUM}", (block, 0))
             for path in (*own, *store.files(block)):
                 path.unlink(missing_ok=True)
 
 
 def _is_whole(store: Store, block: int) -> bool:
-    """Return whether a finished block matches its checksum; in a store without checksums, whether it can be read."""
-    if store.has_checksums:
-        seal = _read(store.array(f"{BLOCKS}/{CHECKSUM}"), block)
-        return seal is not None and tuple(seal) == (store.size(block), store.checksum(block))
-    return all(_is_readable(store, name, store.array(name), block) for name in store.of_blocks)
+    """Return whether a finished block matches its size and checksum."""
+    seal = _read(store.array(f"{BLOCKS}/{CHECKSUM}"), block)
+    return seal is not None and tuple(seal) == (store.size(block), store.checksum(block))
 
 
-def _is_readable(store: Store, name: str, array: Any, place: Any = ...) -> bool:
-    """Return whether an array, or one block of it, can be read. Uncompressed row arrays are checked by their file sizes."""
-    if not is_rows(array):
-        return _read(array, place) is not None
-    size = math.prod(array.chunks) * array.dtype.itemsize
-    files = [store.file(name, chunk) for chunk in np.ndindex(*array.cdata_shape)]
-    return all(found in (size, None) for found in map(storage.size_of, files))
-
-
-def _arrays(store: Store) -> list[tuple[str, Any]]:
-    """Return the arrays of the store's root group by name, after opening those of the group `blocks` too.
+def _check_arrays(store: Store) -> None:
+    """Open every array of a store.
 
     **Raises:** `UserError` if the metadata of an array cannot be read.
     """
@@ -137,7 +122,8 @@ def _arrays(store: Store) -> list[tuple[str, Any]]:
         inner: Any = store.group[BLOCKS]
         for name in inner.array_keys():
             store.array(f"{BLOCKS}/{name}")
-        return [(name, store.array(name)) for name in store.group.array_keys()]
+        for name in store.group.array_keys():
+            store.array(name)
     except OSError:
         raise
     except Exception as failure:  # zarr raises many exception types for unreadable metadata

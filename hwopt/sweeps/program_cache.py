@@ -40,7 +40,7 @@ def recent_programs(decided: Hashable, make: Callable[[], T]) -> T:
 
 
 def forget() -> None:
-    """Clear the cache, so that benchmarks can measure the start-up time of a sweep."""
+    """Clear the cache of programs, evaluators and search results, so that benchmarks can measure a cold start."""
     _kept.cache_clear()
 
 

@@ -98,12 +98,12 @@ class Space:
 
     def _with_integers(self, values: Mapping[str, Any], cube: Columns) -> dict[str, Any]:
         points = self.system.quantities_at(complete_points(self.system, values, cube))
-        return {each.name: points.get(each.name, values.get(each.name)) for each in self.problem.variables}
+        return {each.name: points.get(each.name, values.get(each.name, each.lower)) for each in self.problem.variables}
 
     def as_listed(self, values: Columns) -> dict[str, Any]:
         """Return designs exactly as the user lists them, with looked-up variables added; `outside` marks unbuildable ones."""
         points = self.system.quantities_at(self.system.coordinates_at(values))
-        return {each.name: values.get(each.name, points.get(each.name)) for each in self.problem.variables}
+        return {each.name: values.get(each.name, points.get(each.name, each.lower)) for each in self.problem.variables}
 
     def points(self, kind: str, names: Sequence[str]) -> ScalarProgram:
         """Return the scalar program from the numbers of a point to a column for each of the problem's variables, in SI units.
@@ -144,13 +144,17 @@ class Space:
         return worst
 
     def completed(self, columns: Mapping[str, float | Sequence[float]]) -> dict[str, Any]:
-        """Return columns for all variables; missing ones take the values of the machine in the design problem, within bounds.
+        """Add a column for each variable that is missing in `columns`.
 
-        **Raises:** `UserError` for unknown names.
+        A missing variable gets the value of the problem's starting machine, clipped to the variable's bounds.
+
+        **Arguments:** `columns`: variable name -> one value for all designs, or a value for each design.
+
+        **Raises:** `UserError` for a name that is no variable of the problem.
         """
         for name in columns:
             if name not in self.variables:
-                raise UserError(f"'{name}' is no variable of '{self.problem.name}': {suggest(name, self.variables)}")
+                raise UserError(f"'{name}' is not a variable of '{self.problem.name}': {suggest(name, self.variables)}")
         present = {name: float(each.place.get(self.problem.template)) for name, each in self.variables.items()}
         return {
             name: columns[name] if name in columns else max(each.lower, min(each.upper, present[name]))

@@ -64,7 +64,7 @@ _MAPS = ("chips", "scale_up_bandwidth_bytes_per_s", "hbm_bandwidth_bytes_per_s")
 
 _DECIDING = (
     "method", "sampling", "samples", "seed", "grid", "bounds", "freeze", "within", "pareto", "map", "gradients", "rows", "dtype",
-    "block", "tile", "chunk", "platform",
+    "block", "tile", "chunk", "platform", "as_sold",
 )  # fmt: skip
 """Attributes of the specification that are stored unchanged in its document."""
 
@@ -136,9 +136,10 @@ class Specification:
         rows: bool | None = None,
         dtype: str = "float32",
         block: int | None = None,
+        as_sold: bool = False,
         options: SearchOptions = SEARCH,
     ):
-        self.options = options
+        self.options, self.as_sold = options, as_sold
         check_question(objective, "sweep")
         self.objective, self.bounds, self.freeze = objective, boxes_of(bounds or {}), names_of("freeze", freeze)
         metrics = names_of("metrics", metrics)
@@ -152,13 +153,17 @@ class Specification:
             raise UserError(f"seed {seed!r}: must be an integer of 0 or more")
         self.seed = int(seed)
         if (method == "grid") != bool(grid) or (method == "table") != (table is not None):
-            raise UserError(f"method {method}: a grid needs levels, a table its columns, and other methods neither")
+            raise UserError(
+                f"method {method}: a grid needs levels, a table needs columns, and other methods take neither"
+            )
         if within is not None and not 1.0 < number_of("within", within) < math.inf:
-            raise UserError(f"within {within}: a ratio above 1, such as 1.1 for 10 % to both sides of the optimum")
+            raise UserError(
+                f"within {within}: must be a ratio above 1, such as 1.1 for 10 % on both sides of the optimum"
+            )
         if within is not None and method in ("grid", "table"):
-            raise UserError(f"within {within}: a {method} says itself where it looks")
+            raise UserError(f"within {within}: a {method} states its points itself; remove within")
         self.within = float(within or 0.0)
-        self.cases = _cases(objective, choices or {}, self.bounds, self.freeze)
+        self.cases = _cases(objective, choices or {}, self.bounds, self.freeze, as_sold)
         if within is not None and optima is not None:
             self.cases = tuple(_near(case, optima(case.name, case.problem), within) for case in self.cases)
         self.metrics = _metrics(self.problem, metrics)
@@ -170,7 +175,7 @@ class Specification:
             sizes = [len(x) for x in self.columns.values()]
             count = math.prod(sizes) if self.grid else sizes[0]
             if samples not in (None, count):
-                raise UserError(f"samples {samples}: the {method} has {count:,} variants; leave samples out")
+                raise UserError(f"samples {samples}: the {method} has {count:,} variants; remove samples")
             samples = count
         self.samples = _count("samples", samples)
         self.rows = self.samples * len(self.cases) <= MOST_ROWS if rows is None else bool(rows)
@@ -190,7 +195,7 @@ class Specification:
         if self.gradients:
             if not self.rows:
                 raise UserError(
-                    f"gradients: they are kept for every variant, and of {samples:,} no rows are kept: ask for rows too"
+                    f"gradients: they need the rows of all variants, which are not kept for {samples:,} samples: add rows"
                 )
             for case in range(len(self.cases)):
                 self.inputs(case)  # rejects unknown names before anything is computed
@@ -202,7 +207,7 @@ class Specification:
         """
         self.why_plain = why = self._unfocused(space)
         if asked == "importance" and why:
-            raise UserError(f"sampling importance: {why}; leave it out")
+            raise UserError(f"sampling importance: {why}; remove it")
         if asked is None and not why and self.samples < self.options.sweep.least_samples:
             self.why_plain = f"fewer than {self.options.sweep.least_samples:,}"
         elif asked == "plain":
@@ -276,7 +281,9 @@ class Specification:
             others = {each.name: each for each in template_inputs(self.cases[case].problem)}
         for name in self.gradients:
             if name not in own and name not in others:
-                raise UserError(f"gradients: '{name}' is no variable and no input: {suggest(name, [*own, *others])}")
+                raise UserError(
+                    f"gradients: '{name}' is neither a variable nor an input: {suggest(name, [*own, *others])}"
+                )
         return tuple(name if name in own else others[name] for name in self.gradients)
 
     @cached_property
@@ -353,7 +360,7 @@ def _count(what: str, value: Any) -> int:
             return int(value)
     except (TypeError, ValueError, OverflowError):
         pass
-    raise UserError(f"{what} {value}: how many variants, an integer of 1 or more")
+    raise UserError(f"{what} {value}: must be a number of variants, an integer of 1 or more")
 
 
 def _one_of(what: str, name: Any, known: Sequence[str]) -> str:
@@ -372,7 +379,7 @@ def usual_metrics(problem: Problem) -> tuple[str, ...]:
     kind = report_type(problem.template.workload)
     if kind not in _USUAL:
         raise UserError(
-            f"sweep: '{problem.name}' has two machines, a sweep one: ask about training or about serving alone"
+            f"sweep: '{problem.name}' has two machines, but a sweep supports one: sweep a question about training or serving alone"
         )
     return _USUAL[kind]
 
@@ -390,11 +397,15 @@ def _cases(
     choices: Mapping[str, Sequence[str]],
     bounds: Mapping[str, tuple[float, float]],
     freeze: Sequence[str],
+    as_sold: bool,
 ) -> tuple[SweepCase, ...]:
-    return tuple(
-        SweepCase(each.chosen, each.objective.problem().continuous.frozen(freeze).narrowed(bounds))
-        for each in combinations(objective, choices, MOST_CASES)
-    )
+    """Return the cases of a sweep; over continuous hardware, a redesign and the stock part are one case."""
+    cases = {}
+    for each in combinations(objective, choices, MOST_CASES):
+        problem = each.objective.problem() if as_sold else each.objective.problem().continuous
+        chosen = tuple(pair for pair in each.chosen if as_sold or pair[0] != "free" or "free" in choices)
+        cases.setdefault(chosen, SweepCase(chosen, problem.frozen(freeze).narrowed(bounds)))
+    return tuple(cases.values())
 
 
 def _near(case: SweepCase, optimum: KnownOptimum, within: float) -> SweepCase:
@@ -413,7 +424,7 @@ def _pareto(metrics: Sequence[str], asked: Sequence[str] | None) -> tuple[str, .
         for name in names_of("pareto", asked):
             _one_of("pareto: metric", name, metrics)
         if len(set(asked)) < len(asked) or len(asked) == 1:
-            raise UserError(f"pareto {','.join(asked)}: two or more different metrics, all minimised")
+            raise UserError(f"pareto {','.join(asked)}: must be two or more different metrics, all minimized")
         return tuple(asked)
     other = next((name for name in _FRONTS if name in metrics[1:]), "")
     return (metrics[0], other) if other else ()
@@ -426,7 +437,7 @@ def _map(spaces: Sequence[Space], columns: Mapping[str, Any], asked: Sequence[st
     if asked is not None:
         asked = names_of("map", asked)
         if len(asked) != 2 or asked[0] == asked[1]:
-            raise UserError(f"map {','.join(asked)}: two different variables, x and y")
+            raise UserError(f"map {','.join(asked)}: must be two different variables, x and y")
         return tuple(_one_of("map: variable", name, free) for name in asked)
     usual = dict.fromkeys([*(name for name in _MAPS if name in free), *free])
     return tuple(usual)[:2] if len(usual) > 1 else ()

@@ -56,14 +56,14 @@ def place_of(what: str, place: Any, room: int = 0) -> Place:
     scheme, _, rest = place.partition("://")
     if scheme == "file":
         if not rest.startswith("/"):
-            raise UserError(f"{what} {place}: write file:///absolute/path, with three strokes")
+            raise UserError(f"{what} {place}: write file:///absolute/path, with three slashes")
         return path_of(what, unquote(rest), room)
     try:
         import fsspec
         from upath import UPath
     except ImportError:
         raise UserError(
-            f"{what} {place}: object stores take the package universal-pathlib: pip install 'hwopt[stores]'"
+            f"{what} {place}: object stores require universal-pathlib: pip install 'hwopt[stores]'"
         ) from None
     if scheme not in fsspec.available_protocols():
         raise UserError(f"{what} {place}: unknown scheme '{scheme}': {suggest(scheme, fsspec.available_protocols())}")
@@ -77,7 +77,7 @@ def place_of(what: str, place: Any, room: int = 0) -> Place:
         _ = path.fs  # imports the package of the scheme
     except ImportError as error:  # the package of this file system is missing
         raise UserError(
-            f"{what} {place}: {str(error).rstrip('.')}; pip install 'hwopt[stores]' has that of s3 and gs"
+            f"{what} {place}: {str(error).rstrip('.')}; pip install 'hwopt[stores]' installs the packages for s3 and gs"
         ) from None
     except Exception as error:  # each file system has its own exception types
         raise UserError(f"{what} {place}: cannot be used ({_said(error)})") from None

@@ -57,7 +57,7 @@ def writing(folder: Place | None, kept: Callable[[], str]) -> Iterator[None]:
             yield
     except OSError as error:
         raise UserError(
-            f"sweep: {folder} cannot be written ({error.strerror or error}); {kept()}; run the same command again to go on"
+            f"sweep: {folder} cannot be written ({error.strerror or error}); {kept()}; run the same command again to resume"
         ) from error
 
 
@@ -167,7 +167,7 @@ class Store:
                 else FsspecStore.from_url(str(folder), storage_options=dict(folder.storage_options))
             )
             group = zarr.open_group(target, mode="r+", zarr_format=3)
-            _ = group[BLOCKS][DONE]  # pyright: ignore
+            _ = group[BLOCKS][DONE], group[BLOCKS][CHECKSUM]  # pyright: ignore
         except PermissionError as error:
             raise UserError(f"sweep: {folder} cannot be written to ({error.strerror})") from None
         except Exception as error:  # zarr raises many exception types for folders that are not stores
@@ -243,11 +243,6 @@ class Store:
         storage.put(path, data)
         self._sent[str(path)] = data
 
-    @cached_property
-    def has_checksums(self) -> bool:
-        """Whether blocks and summary have checksums; stores of older versions have none."""
-        return f"{BLOCKS}/{CHECKSUM}" in self.group
-
     def files(self, block: int) -> list[Place]:
         """Return the files that hold a block's part of each array, without the file that marks the block as done.
 
@@ -296,7 +291,7 @@ class Store:
 
     def seal(self, block: int) -> None:
         """Write the size and checksum of a block's files, by which damage is detected later."""
-        if self.folder is not None and self.has_checksums:
+        if self.folder is not None:
             self.array(f"{BLOCKS}/{CHECKSUM}")[block] = self.size(block), self.checksum(block)
         self._sent.clear()
 

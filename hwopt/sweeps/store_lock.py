@@ -34,7 +34,7 @@ def join(coordinator: str | None = None, count: int | None = None, index: int | 
         jax.distributed.initialize(coordinator, count, index)
     except (ValueError, RuntimeError) as error:
         raise UserError(
-            f"distributed: {' '.join(str(error).split())[:300]}; on a machine that JAX does not detect name --coordinator "
+            f"distributed: {' '.join(str(error).split())[:300]}; where JAX does not detect the processes, pass --coordinator "
             "host:port, --processes and --process"
         ) from None
 

@@ -28,7 +28,7 @@ def checked_levels(name: str, levels: Sequence[float]) -> list[float]:
     if not values or not all(math.isfinite(x) and x > 0 for x in values):
         raise UserError(f"grid: levels of '{name}' must be positive, finite numbers")
     if len(set(values)) < len(values):
-        raise UserError(f"grid: a level of '{name}' stands twice")
+        raise UserError(f"grid: level listed twice for '{name}'")
     return values
 
 
@@ -69,9 +69,9 @@ def table_columns(table: str | Path | Mapping[str, Sequence[float]]) -> dict[str
         try:
             columns, source = {str(name): list(x) for name, x in table.items()}, "table"
         except (AttributeError, TypeError):
-            raise UserError("table: a CSV file, or a dictionary of columns, such as {'tp': [4, 8]}") from None
+            raise UserError("table: pass a CSV file, or a dictionary of columns, such as {'tp': [4, 8]}") from None
     if len({len(x) for x in columns.values()}) != 1 or not all(columns.values()):
-        raise UserError(f"{source}: columns of one length, at least one row")
+        raise UserError(f"{source}: columns must have equal lengths and at least one row")
     return {
         name: [_checked(f"{source}, line {line}: {name}", x) for line, x in enumerate(column, 2)]
         for name, column in columns.items()
@@ -88,10 +88,10 @@ def _file_columns(path: str | Path) -> dict[str, Sequence[str]]:
     except csv.Error as error:
         raise UserError(f"table {path}: not CSV ({error})") from None
     if len(rows) < 2:
-        raise UserError(f"table {path}: a line of variables' names and at least one of numbers")
+        raise UserError(f"table {path}: needs a header of variable names and at least one row of numbers")
     names = [name.strip() for name in rows[0]]
     if len(set(names)) < len(names):
-        raise UserError(f"table {path}: a column stands twice in {', '.join(names)}")
+        raise UserError(f"table {path}: a column name occurs twice in {', '.join(names)}")
     for line, row in enumerate(rows[1:], 2):
         if len(row) != len(names):
             raise UserError(f"table {path}, line {line}: {len(row)} numbers for {len(names)} columns")

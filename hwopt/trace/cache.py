@@ -101,7 +101,7 @@ def cached_trace(function: Callable, *inputs: Any, key: Any = None) -> TracedFun
             return _read(path, _count(inputs))
     with jax.enable_x64(True):
         closed, shapes = jax.make_jaxpr(function, return_shape=True)(*inputs)
-    result = TracedFunction(jaxpr_to_scalar_program(closed, ()), shapes)
+    result = TracedFunction(jaxpr_to_scalar_program(closed), shapes)
     if path is not None:
         with contextlib.suppress(OSError, TypeError, KeyError, AttributeError):  # cannot be written
             _write(path, json.dumps(_packed(result), separators=(",", ":")).encode())

@@ -75,20 +75,15 @@ def _converted(a, p):
 
 def _dot(a, b, p):
     (left, right), (left_batch, right_batch) = p["dimension_numbers"]
-    letters = iter("abcdefghijklmnopqrstuvwxy")
-    of_a, of_b = {}, {}
+    of_a, of_b = list(range(a.ndim)), [0, *range(a.ndim, a.ndim + b.ndim - 1)]  # a number per axis, 0 for nodes
     for i, j in (*zip(left_batch, right_batch, strict=True), *zip(left, right, strict=True)):
-        of_a[i] = of_b[j] = next(letters)
-    for i in range(a.ndim - 1):
-        of_a.setdefault(i, None)
-    names_a = [of_a[i] or next(letters) for i in range(a.ndim - 1)]
-    names_b = [of_b.get(j) or next(letters) for j in range(b.ndim - 1)]
-    batch = [names_a[i] for i in left_batch]
-    free_a = [n for i, n in enumerate(names_a) if i not in (*left, *left_batch)]
-    free_b = [n for j, n in enumerate(names_b) if j not in (*right, *right_batch)]
+        of_b[j + 1] = of_a[i + 1]
+    batch = [of_a[i + 1] for i in left_batch]
+    shared = {*batch, *(of_a[i + 1] for i in left)}
+    free = [axis for axis in (*of_a[1:], *of_b[1:]) if axis not in shared]
     nodes = max(a.shape[0], b.shape[0])
     a, b = (np.broadcast_to(x, (nodes, *x.shape[1:])) for x in (a, b))
-    return np.einsum(f"z{''.join(names_a)},z{''.join(names_b)}->z{''.join(batch + free_a + free_b)}", a, b)
+    return np.einsum(a, of_a, b, of_b, [0, *batch, *free])
 
 
 def _chosen(which, *cases):

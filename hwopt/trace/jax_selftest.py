@@ -2,15 +2,13 @@
 
 On the CPU, jax 0.10.2 to 0.12.0.1 return wrong numbers for a product with a constant matrix whose entries are all equal
 (such as ones). It happens if the result is used elementwise and has more than about 32,765 rows. hwopt has no such
-product (`tests/unit/test_jax_is_not_broken.py` verifies this), and tests the operations that it does use before a sweep.
+product (`tests/unit/test_jax_selftest.py` verifies this), and tests the operations that it does use before a sweep.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
-import tempfile
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -98,10 +96,7 @@ def check() -> None:
             f"over {ROWS:,} rows): no sweep is run with it; install another release, such as pip install 'jax=={_TRUSTED}'"
         )
     with contextlib.suppress(OSError, RuntimeError):
-        path = _stamp()
-        handle, beside = tempfile.mkstemp(dir=path.parent, prefix=".")
-        os.close(handle)
-        os.replace(beside, path)
+        _stamp().touch()
 
 
 _TRUSTED = "0.10.1"

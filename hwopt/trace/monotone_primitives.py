@@ -10,17 +10,13 @@ from functools import cached_property
 from itertools import product
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import Primitive
-from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, ArrayLike
 
 from hwopt.trace.constant_folding import NUMBERS
 from hwopt.trace.derivatives import RULES, value_and_gradient
 from hwopt.trace.scalar_program import scalar_program
-from hwopt.trace.yield_primitive import OPERATIONS
+from hwopt.trace.yield_primitive import bound, elementwise_primitive
 
 RISES, FALLS, EITHER, FIXED = 1, -1, 0, 2
 """Direction of a function in an argument.
@@ -58,24 +54,14 @@ class MonotonePrimitive:
         self, name: str, function: Callable[..., Array], ways: tuple[int, ...], floor: LowerEnvelope | None = None
     ):
         self.name, self.function, self.ways, self.floor = name, function, ways, floor
-        self.primitive = Primitive(name)
-        self.primitive.def_impl(jax.jit(function))
-        self.primitive.def_abstract_eval(lambda first, *_: first)
-        mlir.register_lowering(self.primitive, mlir.lower_fun(function, multiple_results=False))
-        batching.defbroadcasting(self.primitive)
-        ad.primitive_jvps[self.primitive] = self._pushed
-        MONOTONE[name], OPERATIONS[name] = self, self.primitive
+        self.primitive = elementwise_primitive(name, function)
+        MONOTONE[name] = self
         NUMBERS[name] = lambda *arguments, p: self.on_numbers(*arguments)
         RULES[name] = lambda g, r, *arguments: tuple(g * slope for slope in self.slopes(*arguments))
 
     def __call__(self, *arguments: ArrayLike) -> Array:
         """Apply the function to broadcast arguments."""
-        arrays = jnp.broadcast_arrays(*arguments)
-        kind = jnp.result_type(float, *arrays)
-        return self.primitive.bind(*(each.astype(kind) for each in arrays))
-
-    def _pushed(self, primals: Any, tangents: Any) -> Any:
-        return jax.jvp(self.function, tuple(primals), tuple(map(ad.instantiate_zeros, tangents)))
+        return bound(self.primitive, arguments)
 
     @cached_property
     def _line(self) -> Any:

@@ -46,21 +46,28 @@ class NumpyProgram(NamedTuple):
         return [values[place] for place in self.outputs]
 
 
-def numpy_program(
-    inputs: Sequence[Any], operations: Sequence[Any], outputs: Sequence[Any], other: Callable
-) -> NumpyProgram:
-    """Compile symbols to steps. **Arguments:** `other`: returns the function of an operation that is not in `NUMBERS`."""
+class Slots(NamedTuple):
+    """Memory of a program: inputs first, then constants, then results."""
+
+    constants: list[Any]
+    count: int  # of slots
+    rows: list[tuple[Any, list[int], int]]  # operation, slots of its arguments, slot of its result
+    outputs: list[int]
+
+
+def slots(inputs: Sequence[Any], operations: Sequence[Any], outputs: Sequence[Any]) -> Slots:
+    """Assign a slot to every value; one is used again when no later operation needs its value."""
     place = {id(each): i for i, each in enumerate(inputs)}
     made = {id(each) for each in operations}
     constants = []
     for each in chain(*(symbol.arguments for symbol in operations), outputs):
         if id(each) not in made and id(each) not in place:
             place[id(each)] = len(inputs) + len(constants)
-            constants.append(np.asarray(each)[None])
+            constants.append(each)
     last = {id(each): i for i, symbol in enumerate(operations) for each in symbol.arguments}
     last |= {id(each): len(operations) for each in outputs}
-    first = end = len(inputs) + len(constants)
-    free, steps = [], []
+    end = len(inputs) + len(constants)
+    free, rows = [], []
     for i, symbol in enumerate(operations):
         arguments = [place[id(each)] for each in symbol.arguments]
         free += {place[id(each)] for each in symbol.arguments if id(each) in made and last[id(each)] == i}
@@ -68,8 +75,20 @@ def numpy_program(
             free.append(end)
             end += 1
         place[id(symbol)] = free.pop()
-        steps.append(NumpyStep(_function(symbol) or other(symbol), _picked(arguments), place[id(symbol)]))
-    return NumpyProgram(constants, end - first, steps, [place[id(each)] for each in outputs])
+        rows.append((symbol, arguments, place[id(symbol)]))
+    return Slots(constants, end, rows, [place[id(each)] for each in outputs])
+
+
+def numpy_program(
+    inputs: Sequence[Any], operations: Sequence[Any], outputs: Sequence[Any], other: Callable
+) -> NumpyProgram:
+    """Compile symbols to steps. **Arguments:** `other`: returns the function of an operation that is not in `NUMBERS`."""
+    own = slots(inputs, operations, outputs)
+    steps = [
+        NumpyStep(_function(symbol) or other(symbol), _picked(places), result) for symbol, places, result in own.rows
+    ]
+    constants = [np.asarray(each)[None] for each in own.constants]
+    return NumpyProgram(constants, own.count - len(inputs) - len(constants), steps, own.outputs)
 
 
 def _function(symbol: Any) -> Callable[..., np.ndarray] | None:

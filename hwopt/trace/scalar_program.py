@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property, partialmethod, reduce
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -65,7 +65,7 @@ class ScalarProgram:
         value = lambda element: results[id(element)] if isinstance(element, Symbol) else _constant(element, kind)
         for symbol in self.operations:
             own, arguments = functions.get(symbol.name), [value(each) for each in symbol.arguments]
-            result = own(*arguments) if own else _run(symbol, arguments, kind)
+            result = own(*arguments) if own else applied(symbol, arguments, kind)
             results[id(symbol)] = jax.lax.optimization_barrier(result) if id(symbol) in self._columns else result
         return [value(each) for each in self.outputs]
 
@@ -88,7 +88,7 @@ class ScalarProgram:
 
     def with_known(self, numbers: Sequence[float | None]) -> ScalarProgram:
         """Return the program with its first inputs fixed to numbers, except those that are None, and with constants folded."""
-        free = _inputs(len(self.inputs) - sum(each is not None for each in numbers))
+        free = blank(len(self.inputs) - sum(each is not None for each in numbers))
         left = iter(free)
         known = [next(left) if each is None else np.float64(each) for each in numbers]
         return self.of(ScalarProgram(free, (), (*known, *left)))
@@ -104,15 +104,23 @@ class ScalarProgram:
         the inputs.
         """
         if inner is None:
-            free = _inputs(len(self.inputs))
+            free = blank(len(self.inputs))
             inner = ScalarProgram(free, (), free)
-        results: dict[int, Element] = dict(zip(map(id, self.inputs), inner.outputs, strict=True))
+        return ScalarProgram.to(inner.inputs, self.built(simplifier, inner.outputs))
+
+    def built(self, simplifier: Simplifier, arguments: Sequence[Element]) -> list[Element]:
+        """Return the outputs for given inputs, their operations built by a simplifier."""
+        results: dict[int, Element] = dict(zip(map(id, self.inputs), arguments, strict=True))
         value = lambda element: results[id(element)] if isinstance(element, Symbol) else element
         with np.errstate(all="ignore"):
             for symbol in self.operations:
                 results[id(symbol)] = simplifier.again(symbol, tuple(map(value, symbol.arguments)))
-        outputs = tuple(map(value, self.outputs))
-        return ScalarProgram(inner.inputs, _ordered(outputs), outputs)
+        return list(map(value, self.outputs))
+
+    @classmethod
+    def to(cls, inputs: tuple[Symbol, ...], outputs: Sequence[Element]) -> ScalarProgram:
+        """Return the program that computes some outputs, with every operation that they need."""
+        return cls(inputs, _ordered(outputs), tuple(outputs))
 
     def beside(self, *others: ScalarProgram) -> ScalarProgram:
         """Return a program with the outputs of several programs of the same inputs, in order; equal operations are shared."""
@@ -139,41 +147,29 @@ def scalar_program(function: Callable[[Array], Any], count: int) -> ScalarProgra
     """
     with jax.enable_x64(True):
         closed = jax.make_jaxpr(function)(np.zeros(count))
-    return jaxpr_to_scalar_program(closed, ())
+    return jaxpr_to_scalar_program(closed)
 
 
-def jaxpr_to_scalar_program(
-    closed: core.ClosedJaxpr, constants: Sequence[np.ndarray], wanted: Sequence[bool] | None = None
-) -> ScalarProgram:
+def jaxpr_to_scalar_program(closed: core.ClosedJaxpr) -> ScalarProgram:
     """Convert a jaxpr in float64 to scalar operations.
 
-    **Arguments:**
-
-    - `closed`: the jaxpr.
-    - `constants`: values of its first inputs. The elements of all other inputs are the inputs of the program.
-    - `wanted`: which outputs to compute; all by default.
-
-    **Returns:** the program. Its outputs are the elements of the jaxpr's outputs in order, None where not wanted.
+    **Returns:** the program. Its inputs and outputs are the elements of the jaxpr's inputs and outputs, in order.
 
     **Raises:** `NotScalarArithmetic`, as `scalar_program`.
     """
-    shapes = [aval.shape for aval in closed.in_avals[len(constants) :]]
+    shapes = [aval.shape for aval in closed.in_avals]
     ends = np.cumsum([0, *(math.prod(shape) for shape in shapes)])
-    inputs = _inputs(ends[-1])
+    inputs = blank(ends[-1])
     free = [objects(list(inputs[i:j]), shape) for (i, j), shape in zip(pairwise(ends), shapes, strict=True)]
-    known = [np.asarray(value, np.float64)[None] for value in constants]
     simplifier = Simplifier()
     with jax.enable_x64(True), np.errstate(all="ignore"):
-        values = simplifier.run(closed, [*known, *free], wanted or [True] * len(closed.jaxpr.outvars))
-        outputs = tuple(
-            element
-            for value in values
-            for element in ((None,) if value is None else simplifier.as_objects(value).ravel())
-        )
+        values = simplifier.run(closed, free, [True] * len(closed.jaxpr.outvars))
+        outputs = tuple(element for value in values for element in simplifier.as_objects(value).ravel())
     return ScalarProgram(inputs, _ordered(outputs), outputs)
 
 
-def _inputs(count: int) -> tuple[Symbol, ...]:
+def blank(count: int) -> tuple[Symbol, ...]:
+    """Return new inputs of a program."""
     return tuple(Symbol("input", (i,)) for i in range(count))
 
 
@@ -202,12 +198,12 @@ def _constant(value: np.generic, kind: Any) -> Any:
 def _by_jax(symbol: Symbol) -> Callable[..., np.ndarray]:
     def run(*arguments: np.ndarray) -> np.ndarray:
         with jax.enable_x64(True):
-            return np.asarray(_run(symbol, list(arguments), np.float64))
+            return np.asarray(applied(symbol, list(arguments), np.float64))
 
     return run
 
 
-def _run(symbol: Symbol, arguments: list[Any], kind: Any) -> Array:
+def applied(symbol: Symbol, arguments: list[Any], kind: Any) -> Array:
     """Apply one operation to columns; all floating numbers have the dtype `kind`."""
     if symbol.name == "convert_element_type":
         to = dict(symbol.params)["new_dtype"]
@@ -376,21 +372,14 @@ class Simplifier(Interpreter):
 
     _add_any = _add
 
-    def _gt(self, a: Element, b: Element) -> Element | None:
-        return self._turned("lt", a, b)
-
-    def _ge(self, a: Element, b: Element) -> Element | None:
-        return self._turned("le", a, b)
-
-    def _lt(self, a: Element, b: Element) -> Element | None:
-        return self._turned("gt", a, b)
-
-    def _le(self, a: Element, b: Element) -> Element | None:
-        return self._turned("ge", a, b)
-
     def _turned(self, other: str, a: Element, b: Element) -> Element | None:
         """Return a comparison with the constant as second argument, the order that JAX and NumPy use; None if it already is."""
         return None if isinstance(a, Symbol) else self.kept(other, (b, a), None)
+
+    _gt = partialmethod(_turned, "lt")
+    _ge = partialmethod(_turned, "le")
+    _lt = partialmethod(_turned, "gt")
+    _le = partialmethod(_turned, "ge")
 
 
 ELEMENTWISE = frozenset({"regularized_incomplete_beta", "igamma", "igammac", "erf_inv", "nextafter", "atan2", "tan"})

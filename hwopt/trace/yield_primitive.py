@@ -13,6 +13,7 @@ which is log-concave in the logarithms of all four, and therefore also in those 
 **Source:** Koren and Koren, Proc. IEEE 1998, for the law; Abramowitz and Stegun 26.5.4 for the sum.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -27,7 +28,30 @@ _TERMS = (
     96  # terms of the sum in `_too_many`: exact to 1e-13 while H / (alpha + F + H) < 0.4 (six dead units at alpha 10)
 )
 
-dies_made_p = Primitive("dies_made")
+OPERATIONS: dict[str, Primitive] = {}
+"""JAX primitives that hwopt defines, by name."""
+
+
+def elementwise_primitive(name: str, function: Callable[..., Array]) -> Primitive:
+    """Return a new JAX primitive that computes an elementwise function of arrays of one shape, with JAX's derivatives of it."""
+
+    def pushed(primals: Any, tangents: Any) -> Any:
+        return jax.jvp(function, tuple(primals), tuple(map(ad.instantiate_zeros, tangents)))
+
+    primitive = OPERATIONS[name] = Primitive(name)
+    primitive.def_impl(jax.jit(function))
+    primitive.def_abstract_eval(lambda first, *_: first)
+    mlir.register_lowering(primitive, mlir.lower_fun(function, multiple_results=False))
+    batching.defbroadcasting(primitive)
+    ad.primitive_jvps[primitive] = pushed
+    return primitive
+
+
+def bound(primitive: Primitive, arguments: Sequence[ArrayLike]) -> Array:
+    """Apply an elementwise primitive to arguments that broadcast."""
+    arrays = jnp.broadcast_arrays(*arguments)
+    kind = jnp.result_type(float, *arrays)
+    return primitive.bind(*(each.astype(kind) for each in arrays))
 
 
 def dies_made(fixed: ArrayLike, open_to_repair: ArrayLike, spares: ArrayLike, clustering: ArrayLike) -> Array:
@@ -42,9 +66,7 @@ def dies_made(fixed: ArrayLike, open_to_repair: ArrayLike, spares: ArrayLike, cl
 
     **Returns:** a ratio, 1 or more.
     """
-    arguments = jnp.broadcast_arrays(fixed, open_to_repair, spares, clustering)
-    kind = jnp.result_type(float, *arguments)
-    return dies_made_p.bind(*(each.astype(kind) for each in arguments))
+    return bound(dies_made_p, (fixed, open_to_repair, spares, clustering))
 
 
 def _summed(fixed: Array, open_to_repair: Array, spares: Array, clustering: Array) -> Array:
@@ -105,18 +127,4 @@ def slopes(fixed: float, open_to_repair: float, spares: float, clustering: float
     )
 
 
-dies_made_p.def_impl(jax.jit(_summed))
-dies_made_p.def_abstract_eval(lambda fixed, *_: fixed)
-mlir.register_lowering(dies_made_p, mlir.lower_fun(_summed, multiple_results=False))
-batching.defbroadcasting(dies_made_p)
-
-
-def _pushed(primals: Any, tangents: Any) -> Any:
-    own = [ad.instantiate_zeros(each) for each in tangents]
-    return jax.jvp(_summed, tuple(primals), tuple(own))
-
-
-ad.primitive_jvps[dies_made_p] = _pushed
-
-OPERATIONS = {dies_made_p.name: dies_made_p}
-"""JAX primitives that hwopt defines, by name."""
+dies_made_p = elementwise_primitive("dies_made", _summed)

@@ -13,10 +13,6 @@ import numpy as np
 from hwopt.workload.operators import Operators
 from hwopt.workload.transformer import TOKEN
 
-BATCH_NORM_READS = 2.0
-"""Reads of a batch normalization in the forward pass: once for statistics, once to normalize. Layer norms read once,
-because they keep a row in registers."""
-
 SCAN_FLOPS = 9.0
 """FLOPs per channel and state element of a selective scan, forward.
 
@@ -57,7 +53,13 @@ Row = dict[str, float]
 
 @dataclass(frozen=True, kw_only=True)
 class Operator:
-    """One operator that occurs `count` times. `rows` is the number of rows per sample; 0 means one per token."""
+    """Describe one kind of operator of a model, as a base class.
+
+    **Arguments:**
+
+    - `count`: how often the model contains it.
+    - `rows`: number of input vectors that it processes for each training sample; 0 means one for each token.
+    """
 
     op: ClassVar[str]
 
@@ -136,9 +138,9 @@ class Convolution(Operator):
 
 @dataclass(frozen=True, kw_only=True)
 class Elementwise(Operator):
-    """Memory passes over `channels` elements per row, each with `reads` and `writes`.
+    """Describe an operator that is limited by memory traffic, such as a norm, an activation, a residual sum or pooling.
 
-    Examples: norms, activations, residual sums, rotations, pooling.
+    Each row has `channels` elements. The operator reads each element `reads` times and writes it `writes` times.
     """
 
     op: ClassVar[str] = "elementwise"

@@ -24,7 +24,7 @@ class Service(eqx.Module):
     prefills: Scalar = switch("1: prompts are processed here, 0: elsewhere")
     decodes: Scalar = switch("1: answers are generated here, 0: elsewhere")
     requests_per_s: Scalar = quantity("1/s", "that arrive; 0: as many as the machine answers")
-    load: Scalar = ratio("share of the time of chips for prompts alone that arriving prompts fill, below 1")
+    load: Scalar = ratio("utilization of the chips for prefill alone, below 1")
     drafted_tokens: Scalar = switch("guessed by a draft model and checked in one pass, 0: none")
     acceptance: Scalar = ratio("chance that a guessed token is accepted")
     draft_fraction: Scalar = ratio("time of a draft model's pass over the model's")
@@ -49,8 +49,10 @@ class Service(eqx.Module):
 
     @property
     def most_load(self) -> Scalar:
-        """Return the maximum mean load, as a share of capacity: it keeps the headroom and does not overload the busiest
-        hour.
+        """Return the highest allowed mean load, as a share of what the machine can answer.
+
+        It is `min(1 / peak, c)`. The peak is the load of the busiest hour over the daily mean. The share c leaves the required
+        headroom.
         """
         peak = 1.0 / self.peak_over_mean
         return jnp.where(peak < self.capacity_in_use, peak, self.capacity_in_use)

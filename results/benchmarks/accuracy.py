@@ -22,16 +22,17 @@ from typing import Any
 import numpy as np
 
 from hwopt import catalog
-from hwopt.calibration.fit.calibrate import one_scale
 from hwopt.calibration.fit.observations import Observations, complete
-from hwopt.calibration.fit.published import RUNS, PublishedFit, fit_published, save, scored_literature, study_weights
+from hwopt.calibration.fit.options import FIT
+from hwopt.calibration.fit.posterior import fit
 from hwopt.calibration.holdout import study_of
 from hwopt.calibration.intervals import TERMS
-from hwopt.calibration.measured import peak_memory
-from hwopt.calibration.validation.score import Cell, CellErrors, cells_of, fit_baseline, release_spread
+from hwopt.calibration.validation.score import Cell, CellErrors, Scored, cells_of, fit_baseline, release_spread
 from hwopt.catalog.names import data_root
+from hwopt.hardware.calibration import OWN, Scopes
 from hwopt.output.figures.accuracy import plot_accuracy
-from results.benchmarks import plan_ranking, release
+from results.benchmarks import peak_memory, plan_ranking, release
+from results.benchmarks.published_fit import RUNS, PublishedFit, fit_published, save, scored_literature, study_weights
 
 ROOT = Path(__file__).parents[2]
 
@@ -168,6 +169,14 @@ def _baseline_lines(observations: Observations) -> list[str]:
         f"{'releases of one configuration differ by':44}{'':11}{100 * (spread['median'] or 0):8.1f}%"
         f"   (90th percentile {100 * (spread['p90'] or 0):.0f} %: a band that no model can beat)",
     ]
+
+
+def one_scale(rows: Sequence[Scored], scopes: Scopes, start: np.ndarray) -> np.ndarray:
+    """Return the errors of runs after fitting only their own step-time factor; all other constants stay at `start`."""
+    with_own = Scopes((*scopes.entries, ("level", OWN)))
+    observations = Observations.of(rows, by_cell=False, scopes=with_own)
+    mean, sd = np.append(start, 0.0), np.append(np.full(len(start), FIT.fixed_sd), FIT.wide * with_own.prior_sd[-1])
+    return observations.errors(fit(observations, start=mean, prior_mean=mean, prior_sd=sd).log_predicted_s)
 
 
 def _one_scale_errors(evidence: PublishedFit, of: np.ndarray) -> np.ndarray:

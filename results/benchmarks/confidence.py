@@ -24,10 +24,9 @@ DAY = 86400.0
 
 BOXES = {
     "tp": (4.0, 8.0), "pp": (1.0, 4.0), "virtual_stages": (1.0, 4.0), "micro_batch": (1.0, 2.0), "chips_per_rack": (8.0, 16.0),
-    "nics_per_server": (2.0, 8.0),
 }  # fmt: skip
 SMALL = BOXES | {"tp": (1.0, 2.0), "pp": (1.0, 2.0), "virtual_stages": (1.0, 1.0)}
-SERVING = {"tp": (1.0, 8.0), "pp": (1.0, 2.0), "chips_per_rack": (8.0, 32.0), "nics_per_server": (2.0, 8.0)}
+SERVING = {"tp": (1.0, 8.0), "pp": (1.0, 2.0), "chips_per_rack": (8.0, 32.0)}
 
 LARGE: dict[str, Any] = {"workload": "llama3.1-70b", "tokens": 2e12}
 LITTLE: dict[str, Any] = {"workload": "llama3.1-8b", "tokens": 2e12}
@@ -35,7 +34,8 @@ LITTLE: dict[str, Any] = {"workload": "llama3.1-8b", "tokens": 2e12}
 QUESTIONS: tuple[tuple[str, dict[str, Any], dict[str, tuple[float, float]]], ...] = (
     ("train_time", LARGE | {"chip": "h100-sxm", "capex_budget_usd": 1.2e8, "power_budget_w": 8e6}, BOXES),
     ("train_time", LARGE | {"chip": "h200", "capex_budget_usd": 2e8, "power_budget_w": 5e6}, BOXES),
-    ("train_time", LARGE | {"chip": "tpu-v5p", "capex_budget_usd": 1e8, "power_budget_w": 4e6}, BOXES),
+    ("train_time", LARGE | {"chip": "tpu-v5p", "capex_budget_usd": 1e8, "power_budget_w": 4e6},
+     BOXES | {"chips_per_rack": (64.0, 64.0)}),
     ("train_time", LITTLE | {"chip": "b200", "capex_budget_usd": 4e7, "power_budget_w": 3e6}, SMALL),
     ("train_cost", LARGE | {"chip": "h100-sxm", "time_budget_s": 40 * DAY, "capex_budget_usd": 8e7, "power_budget_w": 5e6}, BOXES),
     ("train_cost", LITTLE | {"chip": "h200", "time_budget_s": 20 * DAY, "capex_budget_usd": 4e7, "power_budget_w": 2e6}, SMALL),

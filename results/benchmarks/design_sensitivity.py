@@ -20,10 +20,9 @@ from hwopt.analysis.sensitivity.improvement import part_of
 from hwopt.design.problem import Problem
 from hwopt.design.template_inputs import Input
 from hwopt.errors import UserError
-from hwopt.solver.optimum_sensitivity import point_of
-from hwopt.solver.search.fixed_integers import optimum_near
+from hwopt.solver.optimum_sensitivity import optimum_sensitivity, point_of
 from hwopt.solver.search.solve_global import design_values
-from tests.unit.solver.test_drawn_chips import PLAN_BOXES, SIZES, UNITS, question
+from tests.unit.solver.test_parametric_chips import PLAN_BOXES, SIZES, UNITS, question
 
 BOXES = SIZES | PLAN_BOXES | {"enabled_fraction": (0.95, 1.0), "dies": (2.0, 4.0)}
 
@@ -59,7 +58,7 @@ def moved(problem: Problem, each: Input, factor: float) -> Problem:
 def held_again(problem: Problem, point: np.ndarray, design: dict[str, float]) -> float:
     """The optimum with all integers held; NaN where none is found beside the answer."""
     try:
-        return optimum_near(problem, point, design)[0]
+        return optimum_sensitivity(problem, point, (), start=design).objective
     except UserError:
         return math.nan
 

@@ -111,7 +111,7 @@ def bottleneck(report: TrainingReport) -> str:
 
 def answer(machine: Machine):
     """The cheapest plan of a machine, or the one nearest to fitting."""
-    cluster = catalog.cluster(machine.chip, chips_of(machine), **machine.around)
+    cluster = catalog.cluster(machine.chip, chips_of(machine), any_software=bool(machine.common), **machine.around)
     return best_plan(run(), cluster, "run_cost_usd", 0, machine.common)
 
 

@@ -28,7 +28,7 @@ from hwopt.integers.boxes import Boxes
 from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.solver.gp import certificate
 from hwopt.solver.jit_options import quick_jit
-from hwopt.solver.local.augmented_lagrangian import LagrangianSettings, minimise_all
+from hwopt.solver.local.augmented_lagrangian import minimise_all
 from hwopt.solver.local.multistart import sobol_starts
 from hwopt.solver.options import SEARCH
 from hwopt.solver.search.bounding import bound_nodes
@@ -244,9 +244,9 @@ def scipy_slsqp(task: Task) -> Best:
 
 
 @partial(quick_jit, static=("model",))
-def _augmented(model: Model, numbers: tuple, starts: Array, lowers: Array, uppers: Array, settings: LagrangianSettings):
+def _augmented(model: Model, numbers: tuple, starts: Array, lowers: Array, uppers: Array, counts: tuple):
     smooth = lambda y, temperature, _: values(model, numbers, y, temperature)
-    return minimise_all(smooth, starts, lowers, uppers, jnp.zeros(len(starts)), settings)
+    return minimise_all(smooth, starts, lowers, uppers, jnp.zeros(len(starts)), counts)
 
 
 def augmented_lagrangian(task: Task) -> Best:
@@ -258,7 +258,7 @@ def augmented_lagrangian(task: Task) -> Best:
     found = _augmented(
         task.model, (flat, objective, limits + math.log1p(-SEARCH.local.safety)), starts,
         np.broadcast_to(question.lower, starts.shape), np.broadcast_to(question.upper, starts.shape),
-        LagrangianSettings(outer=jnp.asarray(counts[0]), inner=jnp.asarray(counts[1])),
+        (jnp.asarray(counts[0]), jnp.asarray(counts[1])),
     )  # fmt: skip
     best.evaluations = math.prod(counts) * SEARCH.local.starts
     task.batch(np.asarray(found.y), best)

@@ -26,15 +26,16 @@ import numpy as np
 from scipy.optimize import minimize
 
 from hwopt import catalog
-from hwopt.calibration.fit.interval_width import beyond, conformal_quantile, weighted_quantile
 from hwopt.calibration.fit.observations import Observations, complete, timed_runs
 from hwopt.calibration.fit.posterior import fit
-from hwopt.calibration.fit.published import RUNS, TABLES
-from hwopt.calibration.fit.transfer import own_features, own_prior, own_weights, published_log_width, residual_rms
+from hwopt.calibration.fit.transfer import own_features, own_prior, own_weights, residual_rms
 from hwopt.calibration.holdout import in_test_set, study_of
-from hwopt.calibration.intervals import COVERAGE
+from hwopt.calibration.intervals import COVERAGE, PredictionContext, terms
 from hwopt.calibration.validation.score import Cell, Scored, mark_repeats
+from hwopt.catalog import Calibration
 from hwopt.hardware.calibration import CONSTANTS, OWN, Scopes
+from results.benchmarks.interval_width import beyond, conformal_quantile, open_half_widths, weighted_quantile
+from results.benchmarks.published_fit import RUNS, TABLES
 
 FEWEST = 6
 """Runs of a source on one machine from which on some are given and the others predicted."""
@@ -52,6 +53,14 @@ REPORT = ROOT / "results" / "reference" / "own_runs.txt"
 
 _ROOM = 32  # runs of a source are filled up to multiples of it, so that few programs are compiled
 _RIDGE = 1e-3
+
+
+def published_log_width(row: Scored, base: Calibration, of: PredictionContext, without: str = "") -> float:
+    """Return the log half width of a run's step time from published errors alone; `of` and `without` as in `terms`."""
+    case, widths = row.case, base.intervals
+    assert case is not None
+    on = terms(case.workload, case.architecture, case.stack, base, without, of)
+    return widths["base"] + sum(widths.get(name, 0.0) * x for name, x in on.items())
 
 
 @dataclass(frozen=True)
@@ -135,7 +144,7 @@ def trials(rows: Sequence[Scored], starts: Sequence[float] = STARTS) -> Iterator
             each = [alike | {"published": published_log_width(rows[i], base, after[i], source)} for i in others]
             features = np.array([[of[name] for name in FEATURES] for of in each])
             predicted = tuple(rows[i] for i in others)
-            open_ = observations.open_half_widths[others]
+            open_ = open_half_widths(observations)[others]
             yield Trial(source, start == 0.0, count, predicted, log_ratio[others], before[others], open_, features)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import hwopt
-from hwopt.output.answers.portfolio import portfolio_screen
+from hwopt.output.answers.portfolio import portfolio_answer
 from hwopt.solver.portfolio.solve import PortfolioSolution
 from hwopt.units import pretty
 
@@ -39,7 +39,7 @@ def said(what: str, answer: PortfolioSolution, seconds: float) -> str:
     bound = "no bound" if proof.lower_bound is None else f"none below {pretty(proof.lower_bound, unit, 6)}"
     gap = "" if proof.gap is None else f", gap {100 * proof.gap:.2g} %"
     title = f"{what}: {pretty(answer.objective, unit, 6)}, {bound}{gap}, {seconds:.0f} s"
-    return f"{title}\n\n{portfolio_screen(answer)}\n"
+    return f"{title}\n\n{portfolio_answer(answer).screen()}\n"
 
 
 def sections() -> Iterator[str]:

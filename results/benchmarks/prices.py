@@ -70,7 +70,6 @@ def random_question(rng: np.random.Generator) -> Problem:
         boxes = {
             "tp": (tp, tp), "pp": (1.0, 12.0), "virtual_stages": (1.0, 1.0), "micro_batch": (1.0, 2.0),
             "chips_per_rack": (rack, rack), "global_batch_sequences": (fields["global_batch"], fields["global_batch"]),
-            "nics_per_server": (4.0, 8.0),
         }  # fmt: skip
         try:
             if 64 < chips < 3e4:

@@ -42,8 +42,8 @@ QUESTIONS = {
     "estimate_context": "estimate --workload llama3.1-70b --chip h200 --chips 256 --seq-len 131072 --global-batch 64 "
     "--plan tp=8,cp=8,pp=2,vpp=4",
     "estimate_tpu": "estimate --workload llama3.1-70b --chip tpu-v5p --chips 512 --plan tp=4,zero=3,mbs=2",
-    "estimate_fabric": f"estimate {_405B} --plan tp=8,pp=16 --fabric ndr-rail --latency-tail-s 30e-6 --bandwidth-spread 0.3",
-    "estimate_sites": f"estimate {_405B} --plan tp=8,pp=16,local_steps=100 --sites 2 --lines metro",
+    "estimate_fabric": f"estimate {_405B} --plan tp=8,pp=16,zero=2 --fabric ndr-rail --latency-tail-s 30e-6 --bandwidth-spread 0.3",
+    "estimate_sites": f"estimate {_405B} --plan tp=8,pp=16,zero=2,local_steps=100 --sites 2 --lines metro",
     "estimate_pool": "estimate --workload gpt3-175b --chip h100-sxm --chips 256 --pool cxl-ddr5 "
     "--plan tp=8,pp=4,optimizer_offloaded=1,activations_offloaded=0.5",
     "estimate_too_big": "estimate --workload llama3.1-405b --chip a100-40 --chips 64 --plan tp=8",
@@ -60,7 +60,8 @@ QUESTIONS = {
     "serve_searched": f"estimate {_70B} --chips 8 --mode serve {_SERVE}",
     "plan_405b": f"plan {_405B}",
     "plan_moe": "plan --workload mixtral-8x22b --chip h200 --chips 256 --objective run_cost_usd --top 8",
-    "plan_offloaded": "plan --workload gpt3-175b --chip a100-80 --chips 128 --hold optimizer_offloaded=1,activations_offloaded=1",
+    "plan_offloaded": "plan --workload gpt3-175b --chip a100-80 --chips 128 --any-software "
+    "--hold optimizer_offloaded=1,activations_offloaded=1",
     "plan_too_small": "plan --workload llama3.1-405b --chip h100-sxm --chips 16",
     "plan_megatron": "plan --workload llama3.1-70b --chip h100-sxm --chips 512 --export megatron",
     "plan_serve": f"plan {_70B} --chips 16 --mode serve {_SERVE} --tpot-limit-s 0.03",

@@ -22,13 +22,13 @@ import numpy as np
 
 from hwopt import catalog
 from hwopt.calibration.fit.observations import complete
-from hwopt.calibration.fit.published import RUNS, TABLES
 from hwopt.calibration.holdout import in_test_set
 from hwopt.calibration.validation.score import Scored, cells_of, fit_baseline, mark_repeats
 from hwopt.calibration.validation.validate import score
 from hwopt.catalog import software_family
 from hwopt.hardware.calibration import family_of
 from results.benchmarks import calculon
+from results.benchmarks.published_fit import RUNS, TABLES
 
 ROOT = Path(__file__).parents[2]
 HISTORY, TABLE = ROOT / "results" / "reference" / "releases.csv", ROOT / "results" / "reference" / "locked.txt"

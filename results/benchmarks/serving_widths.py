@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 
 from hwopt import catalog
-from hwopt.calibration.fit.interval_width import weighted_quantile
 from hwopt.calibration.intervals import COVERAGE
 from hwopt.calibration.validation import validate
+from results.benchmarks.interval_width import weighted_quantile
 
 DATA = files("hwopt") / "data"
 

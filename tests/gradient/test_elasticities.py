@@ -83,7 +83,8 @@ def test_elasticities_equal_central_differences(sampled):
     """
     s = sampled
     off = ~(s["kink"] | s["absent"] | s["on_bound"])
-    cancels = np.array([10.0 if name == "checkpoint_interval_s" else 1.0 for name in OUTPUTS])  # 1 - e^-x of a small x
+    # 1 - e^-x of a small x; hot spares, a small part of the chips that follows failures
+    cancels = np.array([10.0 if name in ("checkpoint_interval_s", "chip_usd_per_s") else 1.0 for name in OUTPUTS])
     wrong = off & ~(np.abs(s["exact"] - s["difference"]) <= (1e-6 * np.abs(s["exact"]) + 1e-8) * cancels[None, :, None])
     assert not wrong.any(), worst(wrong, s, "difference")
     inside = ~(s["absent"] | s["on_bound"])

@@ -230,7 +230,7 @@ def test_latency_with_the_length_of_links():
 
 def test_pue_of_its_efficiencies():
     paths = ("facility__other_fraction", "facility__room_plant_fraction", "facility__chiller_cop",
-             "facility__distribution_efficiency", "cooling__plant_fraction")  # fmt: skip
+             "facility__distribution_efficiency", "cooling__plant_fraction", "cooling__other_share")  # fmt: skip
     assert_convex(lambda c: power.pue(c.facility, c.cooling), clusters(calm()), *paths)
 
 
@@ -252,30 +252,32 @@ def test_parts_of_the_cost_of_a_domain_inside_its_rack(part):
     bends = part not in ("electricity",)
 
     def usd(c):
-        return getattr(cost.spending(c, cost.capital(c, c.chips * inlet_w(c), 0.0), c.facility.host_power_w), part)
+        return getattr(cost.spending(c, cost.capital(c, c.chips * inlet_w(c), c.chips), c.facility.host_power_w), part)
 
     assert_convex(usd, clusters(calm()), *PRICES, bends=bends)
 
 
 @pytest.mark.search
 def test_capital_and_building():
-    rows = clusters(calm())
+    """Of one coolant temperature: the search takes each whole degree as a case of its own."""
+    rows, heat = clusters(calm()), [path for path in HEAT if path != "cooling__coolant_temperature_k"]
     assert_convex(
-        lambda c: cost.capex_usd(c, cost.capital(c, c.chips * inlet_w(c), 0.0)), rows, *PRICES, *POWERS[2:], *HEAT
+        lambda c: cost.capex_usd(c, cost.capital(c, c.chips * inlet_w(c), c.chips)), rows, *PRICES, *POWERS[2:], *heat
     )
-    assert_convex(lambda c: cost.capital(c, c.chips * inlet_w(c), 0.0).building, rows, *PRICES, *POWERS[2:], *HEAT)
+    assert_convex(lambda c: cost.capital(c, c.chips * inlet_w(c), c.chips).building, rows, *PRICES, *POWERS[2:], *heat)
 
 
-@pytest.mark.parametrize("part", ["electricity", "equipment", "building"])
+@pytest.mark.parametrize("part", ["electricity", "equipment", "network", "storage", "building"])
 def test_parts_of_the_carbon(part):
     paths = ("chip__embodied_carbon_kg", "prices__host_carbon_kg", "prices__server_lifetime_s", "prices__occupancy",
              "facility__construction_carbon_kg_per_w", "facility__construction_lifetime_s", "chips",
              "facility__carbon_kg_per_j", "facility__host_power_w")  # fmt: skip
 
     def kilograms(c):
-        return cost.carbon_parts(c, c.chips * inlet_w(c), 0.0, c.facility.host_power_w)[part]
+        return cost.carbon_parts(c, c.chips * inlet_w(c), c.chips, c.facility.host_power_w)[part]
 
-    assert_convex(kilograms, clusters(calm()), *paths, *POWERS, bends=part != "electricity")
+    bends = part not in ("electricity", "network", "storage")
+    assert_convex(kilograms, clusters(calm()), *paths, *POWERS, bends=bends)
 
 
 # Failures ------------------------------------------------------------------------------------------------------------
@@ -339,6 +341,17 @@ def test_failure_rate_by_chips_and_heat():
         lambda c: sum(reliability.interruptions(c, c.chips, thermal.operating_point(c.chip, c.cooling)[1])),
         rows, *heat,
     )  # fmt: skip
+
+
+def test_chips_under_power_by_chips_and_used_chips_of_a_rack():
+    """Working chips and hot spares: those that repairs need, or those that a job leaves idle in its racks."""
+    rows = clusters(calm())
+
+    def powered(c):
+        return reliability.powered_chips(c, reliability.interruptions(c, c.chips, c.cooling.coolant_temperature_k))
+
+    paths = ("chips", "rack__chips", "rack__sold_chips", "rack__server_chips", "recovery__repair_s")
+    assert_convex(powered, rows, *paths)
 
 
 # Learning ------------------------------------------------------------------------------------------------------------
@@ -491,7 +504,9 @@ def test_junctions_of_throttled_chips_that_retreat_are_not_convex():
 
 def test_chillers_are_not_convex_in_temperature():
     rows = clusters(calm())
-    share = lambda c: power.chiller_share(c.facility, c.cooling.coolant_temperature_k, c.cooling.approach_k)
+    share = lambda c: power.chiller_share(
+        c.facility.wet_bulb_k, c.facility.wet_bulb_spread_k, c.cooling.approach_k, c.cooling.coolant_temperature_k, 10.0
+    )
     assert_not_convex(share, rows, "cooling__coolant_temperature_k")
     assert_not_convex(lambda c: power.pue(c.facility, c.cooling), rows, "cooling__coolant_temperature_k")
 

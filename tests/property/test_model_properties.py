@@ -16,7 +16,9 @@ from hwopt.model.estimate import estimate
 from hwopt.model.facility import cost, power
 from hwopt.model.network import collectives
 from hwopt.model.training.schedule import Breakdown
+from hwopt.quantity import quantities
 from hwopt.solver.jit_options import quick_jit
+from hwopt.stack import Capabilities
 from hwopt.types import PRECISIONS
 from tests.cases import (
     SAME_AT_ANY_SIZE,
@@ -349,9 +351,10 @@ def test_larger_batches_never_learn_more(cases, report):
 
 def test_twice_the_tokens_is_twice_the_run(cases, report):
     run, cluster, plan = cases
-    longer = run_model((replace(run, tokens=2 * run.tokens), cluster, plan))
+    cluster = replace(cluster, storage__data_copies=0.0)
+    once, longer = (run_model((replace(run, tokens=number * run.tokens), cluster, plan)) for number in (1, 2))
     for name in ("run_time_s", "run_cost_usd", "run_energy_j", "run_carbon_kg"):
-        np.testing.assert_allclose(getattr(longer, name), 2 * getattr(report, name), rtol=1e-14)
+        np.testing.assert_allclose(getattr(longer, name), 2 * getattr(once, name), rtol=1e-14)
     assert (longer.step_time_s == report.step_time_s).all()
 
 
@@ -440,7 +443,7 @@ def test_the_level_of_software_scales_every_part_of_a_step_alike(cases, report):
 
 
 def test_dollars_scale_as_a_unit(cases, report):
-    """All prices times 7: capital and cost times 7, nothing else moves."""
+    """All prices times 7, and what is stated for a dollar by 7: capital and cost times 7, nothing else moves."""
     run, cluster, plan = cases
     fields = [f"prices__{name}" for name in vars(cluster.prices) if "_usd" in name]
     fields += ["rack__price_usd", "rack__optics_usd_per_byte_per_s", "facility__electricity_usd_per_j"]
@@ -453,7 +456,9 @@ def test_dollars_scale_as_a_unit(cases, report):
         "sites__lease_usd_per_byte",
         "sites__fixed_usd",
     ]
-    dearer = run_model((run, replace(cluster, **{field: 7.0 * read(cluster, field) for field in fields}), plan))
+    changes = {field: 7.0 * read(cluster, field) for field in fields}
+    changes["prices__network_carbon_kg_per_usd"] = cluster.prices.network_carbon_kg_per_usd / 7.0
+    dearer = run_model((run, replace(cluster, **changes), plan))
     for name in vars(report).keys() - {"unit_of_work"}:  # a word
         factor = 7.0 if name == "spending" or "_usd" in name else 1.0
         for after, before in zip(*(jax.tree.leaves(getattr(r, name)) for r in (dearer, report)), strict=True):
@@ -499,14 +504,14 @@ def test_memory_adds_up(report):
 def parts(cases, report):
     """Parts of a second's cost, of its carbon, and both kinds of power, by the functions that name them."""
 
-    def one(cluster, average_w):
-        it = machine.machine(cluster, None)
+    def one(run, cluster, average_w):
+        it = machine.machine(cluster, None, run)
         costs = cost.spending(cluster, it.capital, average_w)._asdict()
-        carbons = cost.carbon_parts(cluster, it.fed_w, it.hot_spares, average_w)
-        beside = {"fed_w": it.fed_w, "hot_spares": it.hot_spares, "storage_w": power.storage_w(cluster)}
+        carbons = cost.carbon_parts(it.cluster, it.fed_w, it.powered, average_w)
+        beside = {"fed_w": it.fed_w, "powered": it.powered, "storage_w": power.storage_w(it.cluster)}
         return dict(costs=costs, carbons=carbons, it_peak_w=it.it_peak_w, point=it.point, **beside)
 
-    return in_numpy(one)(cases[1], report.power_w)
+    return in_numpy(one)(*cases[:2], report.power_w)
 
 
 def test_cost_parts_add_up(cases, report, parts):
@@ -553,9 +558,9 @@ def fits(run, cluster, report):
 def test_power_adds_up(cases, report, parts):
     """From chip to rack to meter."""
     _, cluster, _ = cases
-    np.testing.assert_allclose(report.rack_power_w, cluster.rack.chips * parts["it_peak_w"], rtol=1e-12)
-    fed_w = (report.racks + report.hot_spares / cluster.rack.chips) * report.rack_power_w
-    fed_w = fed_w + cluster.chips * parts["storage_w"]
+    stand = np.maximum(cluster.rack.sold_chips, cluster.rack.chips)
+    np.testing.assert_allclose(report.rack_power_w, stand * parts["it_peak_w"], rtol=1e-12)
+    fed_w = (cluster.chips + report.hot_spares) * parts["it_peak_w"] + parts["storage_w"]
     np.testing.assert_allclose(report.peak_power_w, fed_w * report.design_pue, rtol=1e-12)
     np.testing.assert_allclose(report.energy_per_token_j * cases[0].tokens, report.run_energy_j, rtol=1e-12)
     chip, point = cluster.chip, parts["point"]
@@ -569,12 +574,13 @@ def test_power_adds_up(cases, report, parts):
 
 
 def test_capital_is_equipment_and_building(cases, report, parts):
-    """Without interest and landlord, what a life of depreciation pays for is the price."""
+    """Without interest and landlord, the payments of a whole life are the price."""
     run, cluster, plan = cases
     plain = replace(
         cluster, prices__capital_rate_per_s=0.0, prices__margin=0.0, prices__occupancy=1.0, prices__owned=1.0
     )
-    built = in_numpy(cost.capital)(plain, parts["fed_w"], parts["hot_spares"])
+    shelves = in_numpy(machine.stocked)(plain, run)
+    built = in_numpy(cost.capital)(shelves, parts["fed_w"], parts["powered"])
     paid = in_numpy(cost.spending)(plain, built, report.power_w)._asdict()
     equipment = sum(np.asarray(paid[name]) for name in built._fields if name not in ("sites", "building"))
     life, building_life = cluster.prices.server_lifetime_s, cluster.facility.construction_lifetime_s
@@ -603,6 +609,7 @@ def test_a_building_that_takes_nothing_draws_what_its_chips_draw(cases):
         storage__power_w_per_byte=0.0,
         storage__energy_j_per_byte=0.0,
         recovery__hot_spares=0.0,
+        rack__sold_chips=0.0,
     )
     answer = run_model((run, bare, plan))
     assert (answer.pue == 1).all() and (answer.design_pue == 1).all()
@@ -729,7 +736,9 @@ def test_float32_values_are_finite_and_close(cases, report):
     answer = jax.tree.map(np.asarray, quick_jit(jax.vmap(estimate))(*single))
     for path, leaf in jax.tree_util.tree_leaves_with_path(answer):
         name = jax.tree_util.keystr(path)
-        unlimited = np.isposinf(leaf) & (name in (".margins.pool", ".margins.saves"))  # nothing offloaded, or stated
+        unlimited = np.isposinf(leaf) & (
+            name in (".margins.pool", ".margins.saves", ".margins.nic")
+        )  # nothing to limit
         assert (np.isfinite(leaf) | unlimited).all(), name
     # A chip that hardly runs has a clock which is a difference of two nearly equal powers.
     hardly = np.abs(report.margins.cooling) < 0.1
@@ -765,7 +774,8 @@ def test_every_input_moves_an_output():
     """Over 500 cases, each input 1 % larger (or 0.01 more, from zero) moves some leaf of the report.
 
     But those that serving alone knows: caches of keys and values, starts of attention, a sequence's host time, layouts; SerDes,
-    whose power moves with links that a design moves; and by what the bill divides the money and the watts of the fabric.
+    whose power moves with links that a design moves; by what the bill divides the money and the watts of the fabric; and the
+    chips of a system, by which searches and the bill count what is bought.
     """
     some = random_cases(np.random.default_rng(35), 500)
     leaves, structure = jax.tree.flatten(some)
@@ -814,7 +824,8 @@ def test_every_input_moves_an_output():
         "gathered_launch_s",
         "passes_graphed",
     }
-    others = {"chip.scale_up_idle_j_per_byte", "chip.host_slowness"}
+    others = {"chip.scale_up_idle_j_per_byte", "chip.host_slowness", "rack.system_chips"}
+    others |= {f"stack.capabilities.{name}" for name in quantities(Capabilities)}  # limits of searches
     assert idle - divides - inside == {f"stack.{name}" for name in serves} | others
 
 

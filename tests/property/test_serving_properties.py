@@ -325,18 +325,51 @@ def test_a_machine_answers_the_requests_that_arrive(mode):
     full, half, many = (
         run_model((replace(service, requests_per_s=share * capacity), cluster, plan)) for share in (1.0, 0.5, 1.1)
     )
-    for name in (*PER_TOKEN, "users", "power_w"):
+    users = ["users"] if mode in ("serve", "decode") else []  # prompts may hold the other machines back
+    for name in (*PER_TOKEN, *users, "power_w"):
         np.testing.assert_allclose(getattr(full, name), getattr(most, name), rtol=1e-9, err_msg=name)
     np.testing.assert_allclose(full.margins.demand, 0.0, atol=1e-12)
     np.testing.assert_allclose(half.requests_per_s, 0.5 * capacity, rtol=1e-9)
     np.testing.assert_allclose(half.capacity_requests_per_s, capacity, rtol=1e-9)
-    np.testing.assert_allclose(half.users, 0.5 * most.users, rtol=1e-9)
     np.testing.assert_allclose(half.margins.demand, np.log(2.0), rtol=1e-9)
-    for name in ("time_to_first_token_s", "time_per_output_token_s", "memory_per_chip_bytes", "capex_usd"):
+    of_full_batches = ("time_to_first_token_full_batch_s", "time_per_output_token_full_batch_s")
+    for name in (*of_full_batches, "memory_per_chip_bytes", "capex_usd"):
         np.testing.assert_allclose(getattr(half, name), getattr(most, name), rtol=1e-9, err_msg=name)
     assert (half.cost_per_token_usd > most.cost_per_token_usd).all()
     assert (half.power_w < most.power_w).all()
     assert not many.feasible.any()
+
+
+LATENCIES = {
+    "serve": ("time_to_first_token", "time_per_output_token"),
+    "prefill": ("time_to_first_token",),
+    "decode": ("time_per_output_token",),
+    "disaggregated": ("time_to_first_token", "time_per_output_token"),
+}
+
+
+@pytest.mark.parametrize("mode", LATENCIES)
+def test_means_and_percentiles_are_of_one_load(mode):
+    """Percentiles rise with their level, means with the load; a mean is below p99 unless fewer than 1 of 100 wait for long."""
+    service, cluster, plan = drawn(74, mode, n=4 * ROWS)
+    capacity = run_model((service, cluster, plan)).requests_per_s
+    less = {}
+    for load in (0.2, 0.5, 0.8, 0.95):
+        report = run_model((replace(service, requests_per_s=load * capacity), cluster, plan))
+        np.testing.assert_allclose(report.busiest_load, load, rtol=1e-9)
+        for name in LATENCIES[mode]:
+            mean, p50, p95, p99 = (getattr(report, f"{name}{level}_s") for level in ("", "_p50", "_p95", "_p99"))
+            assert ((p50 > 0.0) & (p50 <= p95 * (1 + 1e-9)) & (p95 <= p99 * (1 + 1e-9))).all()
+            assert np.mean(mean <= p99 * (1 + 1e-9)) >= (1.0 if name == "time_per_output_token" else 0.99)
+            assert np.mean(mean >= less.get(name, 0.0) * (1 - 1e-9)) >= 0.99
+            less[name] = mean
+        if mode == "serve":
+            below = report.time_per_output_token_s <= report.time_per_output_token_full_batch_s * (1 + 1e-9)
+            assert below.mean() >= 0.99  # a sequence alone may take longer than one of a full batch in a pipeline
+        if mode in ("serve", "disaggregated"):
+            later = service.output_tokens - 1.0
+            answered = report.time_to_first_token_s + later * report.time_per_output_token_s
+            np.testing.assert_allclose(report.request_time_s, answered, rtol=1e-9)
 
 
 def flops_of_a_request(report, cluster) -> np.ndarray:
@@ -384,7 +417,8 @@ def test_two_groups_give_what_the_slower_one_gives():
     answers_per_s = answers.requests_per_s * service.output_tokens / without_first(service)
     np.testing.assert_allclose(both.requests_per_s, np.minimum(prompts_per_s, answers_per_s), rtol=1e-9)
     assert 10 < (prompts_per_s < answers_per_s).sum() < ROWS - 10
-    np.testing.assert_allclose(both.time_per_output_token_s, answers.time_per_output_token_s, rtol=1e-9)
+    both_s, answers_s = (each.time_per_output_token_full_batch_s for each in (both, answers))
+    np.testing.assert_allclose(both_s, answers_s, rtol=1e-9)
 
 
 def pair(prefill: dict, decode: dict):
@@ -450,7 +484,7 @@ def test_drafts_that_are_accepted_more_often_gain_more():
 # Scale ---------------------------------------------------------------------------------------------------------------
 
 PER_TOKEN = ("cost_per_token_usd", "energy_per_token_j", "carbon_per_token_kg", "tokens_per_s_per_chip",
-             "time_to_first_token_s", "time_per_output_token_s", "mfu", "goodput")  # fmt: skip
+             "time_to_first_token_full_batch_s", "time_per_output_token_full_batch_s", "mfu", "goodput")  # fmt: skip
 
 
 def doubled_replicas(cases):
@@ -504,7 +538,7 @@ def test_replicas_do_not_push_the_stages_of_another_apart():
 
 HARDWARE = ("chip__hbm_bandwidth_bytes_per_s", "chip__clock_ratio", "chip__hbm_capacity_bytes", "network__latency_s",
             "network__bandwidth_bytes_per_s")  # fmt: skip
-CONVEX = ("step_time_s", "time_to_first_token_s", "cost_per_token_usd", "energy_per_token_j")
+CONVEX = ("step_time_s", "time_to_first_token_full_batch_s", "cost_per_token_usd", "energy_per_token_j")
 
 
 def unhurried(cluster):

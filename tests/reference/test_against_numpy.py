@@ -117,6 +117,18 @@ def test_equals_the_reference_on_one_chip():
     assert_same(in_float64(cases), reference(cases))
 
 
+def test_equals_the_reference_where_a_nic_shares_the_link_of_the_pool():
+    """A slow link beside which all work is hidden: where some state is offloaded, it and the NIC set the pace."""
+    run, cluster, plan = random_cases(np.random.default_rng(21), 60)
+    slow = {"pool__bandwidth_bytes_per_s": np.full(60, 1e8), "pool__update_bandwidth_bytes_per_s": np.full(60, 1e15)}
+    slow |= {"stack__dp_overlap": np.ones(60), "pool__shares_link": np.ones(60)}
+    shared, own = replace(cluster, **slow), replace(cluster, **slow | {"pool__shares_link": np.zeros(60)})
+    actual, without = in_float64((run, shared, plan)), in_float64((run, own, plan))
+    some = np.flatnonzero(actual["breakdown.offload_s"] > without["breakdown.offload_s"] * (1.0 + 1e-6))[:8]
+    assert len(some) == 8
+    assert_same({name: values[some] for name, values in actual.items()}, reference(take((run, shared, plan), some)))
+
+
 def test_equals_the_reference_where_the_batch_grows():
     rng, rows = np.random.default_rng(15), 60
     run, cluster, plan = random_cases(rng, rows)

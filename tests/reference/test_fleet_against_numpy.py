@@ -14,7 +14,7 @@ from hwopt.hardware.cluster import Fleet
 from hwopt.model.estimate import estimate
 from hwopt.model.fleet.data_parallel import share_of
 from hwopt.plan import FleetPlan
-from tests.cases import KINDS, count, random_cases, replace, take
+from tests.cases import KINDS, NO_SHELVES, count, random_cases, replace, take
 from tests.in_numpy import in_numpy, once
 from tests.reference.plain.fleet import estimate as plain_estimate
 from tests.reference.plain.inputs import fields
@@ -78,9 +78,9 @@ def planned(first: float) -> FleetPlan:
 
 def test_equal_shares_of_equal_chips_are_one_cluster():
     """But for gradients, which two groups reduce one after the other: within 3 % of the step."""
-    half = catalog.cluster("h100-sxm", 32)
+    half, whole = (replace(catalog.cluster("h100-sxm", chips), **NO_SHELVES) for chips in (32, 64))
     two = once(estimate)(RUN, Fleet((half, half)), planned(48.0))
-    one = once(estimate)(RUN, catalog.cluster("h100-sxm", 64), catalog.plan(RUN, 64, tp=4))
+    one = once(estimate)(RUN, whole, catalog.plan(RUN, 64, tp=4))
     assert two.step_time_s == pytest.approx(two.ideal_step_time_s, rel=1e-12) and max(two.waits) < 1e-12
     assert abs(two.step_time_s / one.step_time_s - 1.0) < 0.03
     assert two.capex_usd == pytest.approx(one.capex_usd, rel=1e-9)
@@ -92,12 +92,12 @@ def test_equal_shares_of_equal_chips_are_one_cluster():
 def test_equal_sites_are_a_cluster_of_several_sites(steps):
     """But for the jitter of all chips instead of a site's, and a hall's distances: within 1 %."""
     half, local = (
-        catalog.cluster("h100-sxm", 32),
+        replace(catalog.cluster("h100-sxm", 32), **NO_SHELVES),
         lambda plan: eqx.tree_at(lambda p: p.local_steps, plan, np.float64(steps)),
     )
     fleet = Fleet((half, half), catalog.sites(2, "continental"))
     two = once(estimate)(RUN, fleet, FleetPlan(tuple(map(local, planned(48.0).groups)), planned(48.0).sequences))
-    cluster = catalog.cluster("h100-sxm", 64, sites=2, lines="continental")
+    cluster = replace(catalog.cluster("h100-sxm", 64, sites=2, lines="continental"), **NO_SHELVES)
     one = once(estimate)(RUN, cluster, catalog.plan(RUN, 64, sites=2, tp=4, local_steps=steps))
     assert float(two.exchange_s) == pytest.approx(float(one.breakdown.sites_comm_s), rel=1e-6) and two.exchange_s > 0.0
     assert float(two.step_time_s) == pytest.approx(float(one.step_time_s), rel=0.01)

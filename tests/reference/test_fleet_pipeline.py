@@ -18,6 +18,8 @@ from hwopt.model.estimate import estimate
 from hwopt.model.fleet.pipeline import group_flops
 from hwopt.model.layers import work
 from hwopt.plan import FleetPipeline, stage_layers
+from tests.cases import NO_SHELVES
+from tests.cases import replace as changed
 from tests.in_numpy import once
 
 RUN = catalog.training_run("llama3-70b", global_batch=256)
@@ -39,7 +41,8 @@ def answer(first: int, second: str = "a100-80"):
 
 def test_two_groups_of_one_kind_are_one_cluster():
     """To rounding: time, power, money, failures, and the memory of the first stage, which keeps most."""
-    two, one = answer(40, "h100-sxm"), once(estimate)(RUN, catalog.cluster("h100-sxm", 256), WHOLE)
+    half, whole = (changed(catalog.cluster("h100-sxm", chips), **NO_SHELVES) for chips in (128, 256))
+    two, one = once(estimate)(RUN, Fleet((half, half)), staged(40)), once(estimate)(RUN, whole, WHOLE)
     names = [name for name in vars(two) if hasattr(one, name) and name not in ("groups", "margins")]
     assert {"step_time_s", "run_cost_usd", "power_w", "goodput", "loss", "mfu", "energy_per_token_j"} <= set(names)
     for name in names:
@@ -53,10 +56,10 @@ def test_work_is_conserved():
     model = RUN.model
     for counts in ((80.0,), (52.0, 28.0), (1.0, 70.0, 9.0)):
         flops = [group_flops(RUN, np.float64(n), float(i == len(counts) - 1)) for i, n in enumerate(counts)]
-        assert float(sum(flops)) == pytest.approx(float(work.step_model_flops(RUN)), rel=1e-12)
+        assert float(sum(flops)) == pytest.approx(float(work.model_flops(RUN.model, RUN)), rel=1e-12)
     report = answer(56)
     done = sum(float(each.mfu) * 128 * peak for each, peak in zip(report.groups, (989.4e12, 312e12), strict=True))
-    assert done * float(report.step_time_s) == pytest.approx(float(work.step_model_flops(RUN)), rel=1e-3)
+    assert done * float(report.step_time_s) == pytest.approx(float(work.model_flops(RUN.model, RUN)), rel=1e-3)
     assert float(model.layers) == sum(float(each.layers) for each in report.groups)
 
 

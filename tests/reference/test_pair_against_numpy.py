@@ -7,7 +7,7 @@ import numpy as np
 
 from hwopt.hardware.cluster import ClusterPair
 from hwopt.model.estimate import estimate
-from tests.cases import KINDS, count, replace, take
+from tests.cases import KINDS, NO_SHELVES, count, replace, take
 from tests.in_numpy import in_numpy
 from tests.reference.plain.inputs import fields
 from tests.reference.plain.serving_pair import estimate as plain_estimate
@@ -45,9 +45,10 @@ def test_pairs_equal_the_reference():
 
 
 def test_two_groups_of_one_kind_are_todays_machine():
-    """Every leaf, where groups lie in several domains, without spares and least orders: those of each kind are its own."""
+    """Every leaf, where groups lie in several domains, without what each kind has of its own: spares, least orders, storage."""
     service, pair, plan = drawn(310)
-    cluster = replace(pair.decode, recovery__hot_spares=0.0, prices__least_order=0.0, prices__redesign_usd=0.0)
+    own = {"recovery__hot_spares": 0.0, "prices__least_order": 0.0, "prices__redesign_usd": 0.0}
+    cluster = replace(pair.decode, **own, **NO_SHELVES)
     beyond = 2.0 * np.asarray(cluster.network.size)[:, 0] <= chips_of(plan)
     assert beyond.sum() > ROWS // 4
     one = leaves(in_numpy(estimate)(service, cluster, plan))

@@ -16,7 +16,7 @@ FLAGS = [
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
 SIZES = [(390, 844), (1280, 900)]
-SMALL = "tp=8:8,pp=18:18,virtual_stages=7:7,micro_batch=1:1"
+SMALL = "tp=8:8,pp=8:8,virtual_stages=16:16,micro_batch=1:1"
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def test_the_answer_of_optimize_is_seen(browser, reports, width, height, scheme)
     with opened(browser, reports / "optimize.html", width, height, scheme) as page:
         answer = page.locator(".answer .big").bounding_box()
         assert answer is not None and answer["y"] + answer["height"] < height  # without scrolling
-        for title in ("What binds", "The design", "Sensitivities", "How good is it"):
+        for title in ("Budgets", "Design", "Sensitivities", "How good is it"):
             assert page.get_by_role("heading", name=title, exact=True).is_visible()
         assert page.get_by_role("row", name="chips").first.is_visible()
         assert page.locator(".budgets .bar").count() == 3
@@ -86,7 +86,7 @@ def test_the_answer_of_optimize_is_seen(browser, reports, width, height, scheme)
 @pytest.mark.parametrize(("width", "height"), SIZES)
 def test_a_point_of_the_front_says_what_it_is(browser, reports, width, height):
     with opened(browser, reports / "sweep.html", width, height) as page:
-        assert page.get_by_role("heading", name="The design", exact=True).is_visible()
+        assert page.get_by_role("heading", name="Best design: variant").is_visible()
         points, tip = page.locator("figure.points .point"), page.locator("figure.points .tip")
         assert points.count() > 1 and tip.is_hidden()
         points.nth(1).scroll_into_view_if_needed()

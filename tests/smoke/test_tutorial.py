@@ -47,7 +47,7 @@ def test_the_question_is_proved(site):
 
 def test_the_question_is_swept_by_its_own_metric(site):
     text = hwopt(site, "sweep", "time_is_money", "--samples", "16384")
-    assert "run_and_wait_usd" in text and "feasible" in text
+    assert "run and wait" in text and "feasible" in text
 
 
 def test_the_chip_is_in_the_catalogue_with_its_own_source(site):

@@ -1,13 +1,18 @@
 """The command line as scripts see it: JSON contracts, exit codes, one line for bad input."""
 
+import argparse
+import io
 import json
 import math
 import subprocess
 import sys
+import time
 
 import pytest
 
 from hwopt.cli import main
+from hwopt.cli.output import heartbeat
+from hwopt.progress import counted
 from tests.plans import plans_once  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures("plans_once")
@@ -221,3 +226,26 @@ def test_broken_pipe_is_quiet():
     script = f"{sys.executable} -m hwopt.cli catalog chips | head -1"
     done = subprocess.run(script, shell=True, capture_output=True, text=True, timeout=120)
     assert "Traceback" not in done.stderr
+
+
+class _Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("json_asked", [False, True])
+def test_a_terminal_shows_the_stage_of_long_work_and_nothing_with_json(json_asked, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", terminal := _Terminal())
+    options = argparse.Namespace(json=json_asked, command="scale", began=time.monotonic() - 5.0)
+    with heartbeat(options):
+        for _ in counted(["a", "b"], "size"):
+            time.sleep(0.75)
+    shown = terminal.getvalue()
+    assert shown == "" if json_asked else "scale: size 2 of 2, 6 s\x1b[K" in shown and shown.endswith("\r\x1b[K")
+
+
+def test_work_of_less_than_three_seconds_shows_nothing(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", terminal := _Terminal())
+    with heartbeat(argparse.Namespace(json=False, command="scale", began=time.monotonic())):
+        time.sleep(0.01)
+    assert terminal.getvalue() == "\r\x1b[K"

@@ -1,6 +1,7 @@
 """`hwopt check` and `hwopt validate --template` as they are called: exit codes, JSON, a page, a first line that reads back."""
 
 import json
+from importlib.resources import files
 
 import pytest
 
@@ -8,14 +9,19 @@ from hwopt.cli import main
 
 
 def test_check_answers_by_its_exit_code_json_and_page(capsys, tmp_path):
-    page = tmp_path / "check.html"
-    assert main(["check", "xai-colossus", "--json", "--report", str(page)]) == 1
+    """A site of 150 MW holds 100,000 H100, one of 115 MW does not."""
+    page, short = tmp_path / "check.html", tmp_path / "short.toml"
+    assert main(["check", "xai-colossus", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["holds"]
+    text = (files("hwopt") / "data" / "blueprints" / "xai-colossus.toml").read_text(encoding="utf-8")
+    short.write_text(text.replace("power = { value = 150", "power = { value = 115"), encoding="utf-8")
+    assert main(["check", str(short), "--json", "--report", str(page)]) == 1
     document = json.loads(capsys.readouterr().out)
     (power,) = [line for line in document["lines"] if line["verdict"] == "fails"]
-    assert power["name"] == "power" and power["low"] > power["stated"] == 150e6 and not document["holds"]
+    assert power["name"] == "power" and power["low"] > power["stated"] == 115e6 and not document["holds"]
     fewer = next(each for each in power["repairs"] if each["number"] == "chips")
     assert 80000 < fewer["to"] < 100000 and "fewer" in fewer["words"]
-    assert "150 MW" in page.read_text() and "servethehome" in page.read_text()
+    assert "115 MW" in page.read_text() and "servethehome" in page.read_text()
 
 
 def test_check_refuses_in_one_line_a_complaint(capsys, tmp_path):
@@ -23,7 +29,7 @@ def test_check_refuses_in_one_line_a_complaint(capsys, tmp_path):
     path.write_text('chps = 8\ntime = "30 MW"\n')
     assert main(["check", str(path)]) == 2
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 2 and "did you mean 'chips'" in lines[0] and "is no unit" in lines[1]
+    assert len(lines) == 2 and "did you mean 'chips'" in lines[0] and "is not a unit" in lines[1]
     assert main(["check", str(tmp_path / "none.toml")]) == 2
     assert main(["check"]) == 2
 

@@ -75,7 +75,7 @@ def test_calibrate_writes_a_file_that_other_commands_take(capsys, tmp_path, runs
     result = _json(capsys, ["calibrate", str(runs), "--out", str(out), "--json"])
     assert result["runs"] == 8 and result["after"]["mean_abs_error"] < result["before"]["mean_abs_error"]
     assert main(["calibrate", str(runs), "--only", "stack_gemm_efficiency"]) == 0
-    assert "what moved most" in capsys.readouterr().out
+    assert "Largest changes of constants" in capsys.readouterr().out
     mine = _json(capsys, [*ESTIMATE, "--stack", "torchtitan-2024", "--constants", str(out)])
     published = _json(capsys, [*ESTIMATE, "--stack", "torchtitan-2024"])
     assert mine["step_time_s"] != published["step_time_s"] and mine["constants"] == str(out)

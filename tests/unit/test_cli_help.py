@@ -1,6 +1,7 @@
 """Help that answers: what a command is for, its budgets with units, examples that run as they stand."""
 
 import functools
+import re
 import shlex
 import subprocess
 import sys
@@ -12,7 +13,9 @@ import hwopt
 from hwopt import registry
 from hwopt.cli import main
 from hwopt.cli.examples import ANSWERS
-from hwopt.cli.parser import build_parser, objective_of
+from hwopt.cli.flags import COMMON
+from hwopt.cli.parser import COMMANDS, build_parser, objective_of
+from hwopt.cli.question import field_flags
 from objectives.machine import NOT_LIMITED
 
 ASK = ("optimize", "sensitivity", "sweep", "sources")
@@ -68,6 +71,21 @@ def test_every_field_of_a_question_says_what_it_is_and_budgets_have_units(questi
     for name in (field for field in registry.load(question).__dataclass_fields__ if "budget" in field):
         said = text.split(f"--{name.replace('_', '-')} X")[-1].split("; default")[0]
         assert said.strip() == NOT_LIMITED or ("(" in said and said.rstrip().endswith(")")), f"{name}: {said}"
+
+
+@pytest.mark.parametrize(
+    "arguments", [["optimize"], ["optimize", "serve_cost"], ["plan"], ["estimate"], ["sweep"]], ids=" ".join
+)
+def test_help_lists_every_flag_once_and_the_common_ones_on_its_first_screen(arguments, capsys):
+    text = help_text(capsys, arguments)
+    command, kind = COMMANDS[arguments[0]], objective_of(arguments)[1]
+    flags = [*command.flags, *(field_flags(kind) if command.asks and kind else ())]
+    for flag in flags:
+        assert len(re.findall(rf"^  {flag.name}\b(?!-)", text, re.M)) == 1, flag.name
+    common = [flag.name for flag in flags if flag.name in COMMON]
+    first = text.split("\n\n")[: 4 if command.asks else 3]  # usage, description, positional arguments, common flags
+    assert len(common) <= 10 and "\n\n".join(first).count("\n") < 55
+    assert re.findall(r"^  (--[\w-]+)", first[-1], re.M) == [each for each in COMMON if each in (*common, "--json")]
 
 
 def test_a_budget_that_a_question_does_not_have_is_refused_not_ignored(capsys):

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shlex
 
 import pytest
 
@@ -61,7 +62,7 @@ def test_another_objective(capsys):
     assert document["objective"]["name"] == "run_energy_j" and document["objective"]["unit"] == "J"
     assert document["run_energy_j"] == document["objective"]["value"] <= fastest["run_energy_j"]
     _, out, _ = run(capsys, *PLAN, "--objective", "run_energy_j")
-    assert "a step" in out and "The next best by run_energy_j" in out
+    assert "a step" in out and "Next best plans by run_energy_j" in out
 
 
 def test_screen_says_the_same(capsys):
@@ -71,20 +72,42 @@ def test_screen_says_the_same(capsys):
     assert "llama3.1-8b on 64 x h100-sxm" in out
     assert f"MFU {100 * document['mfu']:.1f} %" in out
     assert f"tp={document['plan']['tp']}, pp={document['plan']['pp']}, dp={document['plan']['dp']}" in out
-    assert out.count("bound by") == 2 and "gap 0" in out
+    assert out.count("\n    tp=") == 2 and "largest parts of a step" in out and "gap 0" in out
     assert f"{document['fitting']:,} of {document['examined']:,} fit" in out
 
 
 def test_export(capsys):
-    _, document, _ = run_json(capsys, *PLAN)
-    code, out, err = run(capsys, *PLAN, "--export", "megatron")
+    inexpressible = "--hold", "activations_offloaded=0,weights_offloaded=0"
+    _, document, _ = run_json(capsys, *PLAN, *inexpressible)
+    code, out, err = run(capsys, *PLAN, *inexpressible, "--export", "megatron")
     assert code == 0 and err == ""
-    lines = [line for line in out.splitlines() if not line.startswith(("#", "export "))]
-    assert lines[0] == "MEGATRON_ARGS=(" and lines[-1] == ")"
+    lines = out.splitlines()
+    assert "MEGATRON_ARGS=(" in lines and lines[-1].startswith("torchrun --nnodes 8 --nproc-per-node 8")
     assert f"  --tensor-model-parallel-size {document['plan']['tp']}" in lines
-    code, exported, _ = run_json(capsys, *PLAN, "--export", "megatron")
+    code, exported, _ = run_json(capsys, *PLAN, *inexpressible, "--export", "megatron")
     assert code == 0 and exported["framework"] == "megatron-lm" and exported["world_size"] == 64
     assert exported["arguments"]["--micro-batch-size"] == document["plan"]["micro_batch"]
+    assert exported["passed"] == "" and exported["predicted"]["step_time_s"] == document["step_time_s"]
+
+
+def test_a_plan_that_cannot_be_expressed_is_replaced_by_the_best_that_can(capsys):
+    estimate = ["estimate", *PLAN[1:], "--plan", "tp=2,dp=32,zero=1,activations_offloaded=1", "--export", "megatron"]
+    code, exported, _ = run_json(capsys, *estimate)
+    assert code == 0 and "stored activations in the memory pool" in exported["passed"]
+    assert exported["passed"].startswith("not the plan tp=2, pp=1, dp=32")
+    assert "can express with the same degrees" in exported["passed"]
+    assert (
+        exported["arguments"]["--tensor-model-parallel-size"] == 2
+        and exported["arguments"]["--context-parallel-size"] == 1
+    )
+    code, out, _ = run(capsys, *estimate)
+    assert code == 0 and exported["passed"] in out
+    [again] = [line.removeprefix("# reproduce: ") for line in out.splitlines() if line.startswith("# reproduce: ")]
+    code, answer, _ = run_json(capsys, *shlex.split(again)[1:])
+    assert code == 0 and answer["step_time_s"] == exported["predicted"]["step_time_s"]
+    held = [*PLAN, "--hold", "activations_offloaded=1", "--export", "torchtitan"]
+    code, out, err = run(capsys, *held)
+    assert code == 2 and err.count("\n") == 1 and "torchtitan cannot express stored activations" in err
 
 
 def test_nothing_fits(capsys):
@@ -98,6 +121,7 @@ def test_nothing_fits(capsys):
     assert math.isclose(document["violations"]["memory"], over, rel_tol=1e-9)
     code, out, _ = run(capsys, *arguments)
     assert code == 1
+    out = " ".join(out.split())
     assert "more memory than a chip has" in out and f"--chips {document['fitting_chips']}" in out
     arguments[arguments.index("4")] = str(document["fitting_chips"])
     code, _, _ = run(capsys, *arguments)
@@ -112,7 +136,7 @@ def test_nothing_fits(capsys):
         ([*PLAN, "--top", "0"], "--top"),
         ([*PLAN, "--top", "1.5"], "integer"),
         ([*PLAN, "--top", "100000"], "at most"),
-        ([*PLAN, "--plan", "tp=8"], "--plan"),
+        ([*PLAN, "--plan", "tp=7"], "possible: tp="),
         ([*PLAN, "--precison", "bf16"], "--precision"),
         (["plan", "--workload", "llama3.1-8b", "--chip", "h100-sxm", "--chips", "37"], "no plan divides 37 chips"),
         (["plan", "--chip", "h100-sxm", "--chips", "8"], "--workload"),
@@ -142,10 +166,13 @@ def test_the_best_of_choices_is_the_best_of_each_alone(capsys):
     ("more", "said"),
     [
         (("--choices", "chip=h100-sxm|nonsense"), "chip=nonsense: unknown name"),
-        (("--choices", "chip=h100-sxm|a100-80", "--precision", "fp8"), "chip=a100-80: chip 'a100-80' has no fp8"),
-        (("--choices", "chips=4|8", "--chip", "h100-sxm"), "'chips' is not a choice of a cluster"),
-        (("--choices", "chip=b200|h200", "--chip", "h100-sxm"), "--chip says it already"),
-        (("--choices", "cooling=air|direct-liquid"), "--chip is needed"),
+        (
+            ("--choices", "chip=h100-sxm|a100-80", "--precision", "fp8"),
+            "chip=a100-80: chip 'a100-80' does not compute in fp8",
+        ),
+        (("--choices", "chips=4|8", "--chip", "h100-sxm"), "'chips' is not a setting of a cluster"),
+        (("--choices", "chip=b200|h200", "--chip", "h100-sxm"), "--chip is given too"),
+        (("--choices", "cooling=air|direct-liquid"), "--chip or --choices chip=... is required"),
         ((), "--chip is needed"),
     ],
 )

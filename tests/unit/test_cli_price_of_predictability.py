@@ -56,13 +56,13 @@ def test_screen_page_and_figure_say_the_same(capsys, tmp_path):
         "hwopt fabrics --workload gpt3-6.7b",
     ):
         assert words in text
-    assert "racks of 64" in out.split("Machines that do not train it")[1]
+    assert "racks of 64" in out.split("Machines that do not fit")[1]
     assert max(map(len, out.splitlines())) <= 160
 
 
 def test_where_nothing_trains_the_code_is_1(capsys):
     code, out, _ = said(capsys, "--racks", "64")
-    assert code == 1 and "No machine trains this run." in out
+    assert code == 1 and "No machine fits this run." in out
     code, out, _ = said(capsys, "--racks", "64", "--json")
     assert code == 1 and json.loads(out)["cheapest"] is None
 
@@ -71,7 +71,7 @@ def test_where_nothing_trains_the_code_is_1(capsys):
     ("arguments", "words"),
     [
         (["--fabrics", "ndr-fat-tre"], "did you mean 'ndr-fat-tree'"),
-        (["--fabrics", "ndr-rail", "--racks", "8"], "name one of them"),
+        (["--fabrics", "ndr-rail", "--racks", "8"], "keep one"),
         (["--fabric", "ndr-rail"], "write --fabrics ndr-rail"),
         (["--racks", "8,0"], "must be a positive"),
         (["--racks", "8", "--rack-chips", "8"], "--rack-chips"),

@@ -28,7 +28,7 @@ def test_stages_are_printed_and_add_up(capsys):
     seconds = sum(each["tokens"] / each["batch_sequences"] / 8192 * each["step_time_s"] for each in stages)
     assert document["run_time_s"] * document["goodput"] == pytest.approx(seconds, rel=1e-9)
     code, out, _ = run(capsys, *RUN, *PLAN, "--batch-ramp", "128@0.1T,256@0.3T,512")
-    assert code == 0 and "batch ramp" in out and "256 a step" in out and "200 B tokens" in out
+    assert code == 0 and "batch ramp" in out and "256 sequences" in out and "200 B tokens" in out
 
 
 def test_without_a_ramp_there_are_no_stages(capsys):
@@ -39,11 +39,11 @@ def test_without_a_ramp_there_are_no_stages(capsys):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--batch-ramp", "128@0.1T,64@0.2T,512"], "batches grow"),
+        (["--batch-ramp", "128@0.1T,64@0.2T,512"], "batches must grow"),
         (["--batch-ramp", "128@2T,512"], "the run has 1e+12"),
         (["--batch-ramp", "8@0.1T,512", *PLAN], "does not divide the batch ramp's stage of 8 sequences"),
-        (["--batch-ramp", "128@0.1T,512", "--global-batch", "1024"], "state the last batch once"),
-        (["--batch-ramp", "128@0.1T,512", "--mode", "serve"], "is a flag of training"),
+        (["--batch-ramp", "128@0.1T,512", "--global-batch", "1024"], "remove one of them"),
+        (["--batch-ramp", "128@0.1T,512", "--mode", "serve"], "applies to training"),
         (["--batch-ramp", ""], "--batch-ramp"),
     ],
 )

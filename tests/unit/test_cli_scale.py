@@ -29,7 +29,7 @@ def test_json_has_every_size_and_says_where_it_stops_paying(capsys):
     document = json.loads(out)
     assert code == 0 and err == ""
     assert [each["chips"] for each in document["sizes"]] == document["chips"] == [1, 2, 4, 8, 16]
-    assert document["scaling"] == "strong" and "48 sequences a step" in document["rule"]
+    assert document["scaling"] == "strong" and "48 sequences per step" in document["rule"]
     trained = [each for each in document["sizes"] if each["feasible"]]
     assert len(document["growths"]) == len(trained) - 1 and trained[0]["speedup"] == trained[0]["efficiency"] == 1.0
     for each in trained:
@@ -53,7 +53,7 @@ def test_screen_page_and_figure_say_the_same(capsys, written):
     headline = next(line for line in out.splitlines() if line.startswith("Adding chips"))
     text = page.read_text(encoding="utf-8")
     assert headline in text and "hwopt scale --workload llama3.1-8b" in text and "Sources behind these numbers" in text
-    assert "6 sequences a chip at every size" in out and "6 sequences a chip at every size" in text
+    assert "6 sequences per chip at every size" in out and "6 sequences per chip at every size" in text
     assert figure.stat().st_size > 20_000
     assert max(map(len, out.splitlines())) <= 150
 
@@ -78,11 +78,11 @@ def test_sizes_are_read(text, read):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("1024:256", "reversed, write 256:1024"),
-        ("256:3000", "256 doubled meets 2048 and 4096, not 3000"),
+        ("1024:256", "reversed; write 256:1024"),
+        ("256:3000", "doubling 256 gives 2048 and 4096, not 3000"),
         ("1:2:3", "write low:high"),
         ("a:8", "not a number"),
-        ("8,8", "stands twice"),
+        ("8,8", "is given twice"),
         ("8,,16", "an item before or after ',' is empty"),
         ("8.5:17", "must be an integer"),
         ("-8:8", "must be a positive"),
@@ -100,7 +100,7 @@ def test_what_is_no_size_is_refused(text, words):
         (["--chips", "8:16", "--figure", "/nowhere/x.png"], "there is no folder"),
         (["--chips", "8:16", "--least-saving", "0.7"], "half of the time at most"),
         (["--chips", "8:16", "--mode", "serve"], "a flag of estimate and plan, not of scale"),
-        (["--chips", "8:16", "--hold", "tp=8"], "is not the same for all plans"),
+        (["--chips", "8:16", "--plan", "tp=7"], "tp=7: no plan of this cluster has it"),
         (["--chips", "8:16", "--precision", "fp3"], "fp3"),
     ],
 )
@@ -114,7 +114,7 @@ def test_images_are_counted_as_images_and_their_intervals_are_those_of_models_no
     first = json.loads(capsys.readouterr().out)["sizes"][0]
     assert main(["scale", "--workload", "vit-b-16", "--chip", "h100-sxm", "--chips", "8:16"]) == code == 0
     out = capsys.readouterr().out
-    assert "$/Mimage" in out and "$/Mtoken" not in out and "four in five" in out
+    assert "$/Mimage" in out and "$/Mtoken" not in out and "80 % interval" in out
     row = next(line for line in out.splitlines() if line.split()[:1] == ["8"])
     assert f"{1e6 * 197.0 * first['cost_per_token_usd']:.4g}" in row
     low, high = first["step_time_interval_s"]

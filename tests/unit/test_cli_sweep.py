@@ -45,7 +45,7 @@ def test_a_sweep_prints_a_screen_and_draws_beside_its_store(store):
     folder, (code, out, err) = store
     assert code == 0
     assert err == ""  # no progress where no terminal is
-    assert "Best: variant" in out and f'xarray.open_zarr("{folder}")' in out
+    assert "Best design: variant" in out and f'xarray.open_zarr("{folder}")' in out
     assert max(map(len, (line for line in out.splitlines() if str(folder) not in line))) <= 120
     figures = folder.with_name("first.figures")
     assert {each.name for each in figures.iterdir()} >= {"pareto.png", "budgets.png", "breakdown.png"}
@@ -82,8 +82,8 @@ def test_none_feasible_is_exit_1_and_the_looser_budgets_named_are_enough():
     budgets = lambda by_flag: [word for pair in by_flag.items() for word in pair]
     code, out, err = run("toy_cost", *budgets(CLOSED), *SAMPLES)
     assert code == 1 and err == ""
-    assert "No variant satisfies every limit" in out and "Nothing is kept" in out
-    nearest = re.search(r"Nearest to the limits: variant ([\d,]+)", out)
+    assert "No feasible design" in out and "Nothing is saved" in out
+    nearest = re.search(r"Closest to feasible: variant ([\d,]+)", out)
     named = re.search(r"feasible with((?:\s+--[\w-]+\s+\S+)+)", out)
     assert nearest is not None and named is not None
     words = named[1].split()
@@ -106,7 +106,7 @@ def test_a_question_of_few_feasible_designs_has_some(question, most):
     code, out, err = run(*question, "--samples", "65536", "--no-rows")
     assert code == 0 and err == ""
     share = re.search(r"feasible (\S+) % \(standard error", " ".join(out.split()))
-    assert "Best: variant" in out and share is not None and 0.0 < float(share[1]) < most
+    assert "Best design: variant" in out and share is not None and 0.0 < float(share[1]) < most
 
 
 def test_grid_table_and_choices(tmp_path):
@@ -128,9 +128,9 @@ def test_an_interrupt_says_that_blocks_are_kept(monkeypatch, tmp_path):
     monkeypatch.setattr("hwopt.sweeps.sweep", stopped)
     code, out, err = run(*SAMPLES, "--out", tmp_path / "a")
     assert code == 130 and out == "" and err.count("\n") == 1
-    assert "finished blocks are kept" in err and "same command" in err
+    assert "finished blocks are saved" in err and "same command" in err
     code, _, err = run(*SAMPLES)
-    assert code == 130 and "nothing is kept" in err and err.count("\n") == 1
+    assert code == 130 and "nothing is saved" in err and err.count("\n") == 1
 
 
 def test_a_terminal_sees_progress_and_json_never_does(monkeypatch):
@@ -199,7 +199,7 @@ def test_the_question_may_stand_behind_a_flag(before):
         (["--grid", "chips=0|1"], "positive"),
         (["--grid", "chps=1|2"], "'chips'"),
         (["--grid", "chips=64,chips=128"], "twice"),
-        (["--grid", "chips=64|128", "--samples", "5"], "leave samples out"),
+        (["--grid", "chips=64|128", "--samples", "5"], "remove samples"),
         (["--grid", "chips=64", "--method", "sobol"], "grid"),
         ([*SAMPLES, "--method", "sobl"], "'sobol'"),
         ([*SAMPLES, "--dtype", "float16"], "float32"),

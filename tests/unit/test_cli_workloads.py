@@ -39,15 +39,15 @@ WORKLOADS = (*TRANSFORMERS, *TABLES)
 CHIPS = ("catalogue", "toml", "design")
 
 REFUSED = {
-    ("plan serve", TABLES): "it is trained, not served",
-    ("estimate serve", TABLES): "it is trained, not served",
-    ("optimize serve_cost", TABLES): "it is trained, not served",
-    ("sources serve_cost", TABLES): "it is trained, not served",
+    ("plan serve", TABLES): "it can be trained, but not served",
+    ("estimate serve", TABLES): "it can be trained, but not served",
+    ("optimize serve_cost", TABLES): "it can be trained, but not served",
+    ("sources serve_cost", TABLES): "it can be trained, but not served",
     ("sources loss_under_budget", TABLES): "only a transformer's width and depth can be chosen",
-    ("sources train_and_serve", TABLES): "it is trained, not served",
-    ("portfolio", TABLES): "it is trained, not served",  # one of its members serves
-    ("plan choices", WORKLOADS): "'workload' is not a choice of a cluster",
-    ("estimate pretrained", TABLES): "one of transformers on text",
+    ("sources train_and_serve", TABLES): "it can be trained, but not served",
+    ("portfolio", TABLES): "it can be trained, but not served",  # one of its members serves
+    ("plan choices", WORKLOADS): "'workload' is not a setting of a cluster",
+    ("estimate pretrained", TABLES): "holds for transformers on text",
 }
 """Command and workloads that it refuses -> the reason in its message."""
 
@@ -322,4 +322,4 @@ def test_titles_of_clusters_say_it_too(module, solver, arguments, monkeypatch):
 def test_a_comparison_and_a_check_say_it_too():
     assert Provenance({"workload": catalog.record("workloads", "glm-5")}).approximations == [DENSE]
     run, words = workload_of(blueprint_of({"workload": "glm-5", "chip": "h100-sxm", "chips": "64", "time": "9d"}))
-    assert run is not None and words == f"{float(run.tokens):.4g} tokens, 20 a parameter; {DENSE}"
+    assert run is not None and words == f"{float(run.tokens):.4g} tokens, 20 per parameter; {DENSE}"

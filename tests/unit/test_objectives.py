@@ -16,8 +16,8 @@ from hwopt import catalog
 from hwopt.catalog.names import data_root
 from hwopt.design.problem import _NOTHING_USED, _log_share, evaluate
 from hwopt.errors import UserError
-from hwopt.output.answers.documents import chip_document, solution_document
-from hwopt.output.answers.screens import solution_screen
+from hwopt.output.answers.documents import chip_document
+from hwopt.output.answers.optimum import solution_answer, solution_document
 from hwopt.registry import load
 from hwopt.solver.local.multistart import sobol_starts
 from objectives.training import _BUDGETS, TrainingQuestion
@@ -50,8 +50,11 @@ def values_and_slopes(problem, points):
 
 
 def limited(problem, found) -> bool:
-    """Whether all values are finite but those of the memory pool, of which nothing is used, and of an interval that none states."""
-    none = [1 + problem.constraints.index(name) for name in ("pool", "saves")]
+    """Whether all values are finite but those of the memory pool, of which nothing is used, of an interval that none states,
+    and of the NICs of a drawn chip, which states no link to its host.
+    """
+    unstated = ("pool", "saves") if problem.template.project is None else ("pool", "saves", "nic")
+    none = [1 + problem.constraints.index(name) for name in unstated]
     return bool(np.isneginf(found[:, none]).all() and np.isfinite(np.delete(found, none, axis=1)).all())
 
 
@@ -168,7 +171,7 @@ def test_budgets_on_what_a_chip_does_not_state_are_refused(tmp_path):
     for field, key in UNSTATED.items():
         mine.write_text("".join(line for line in shipped if not line.startswith(f"{key} =")))
         with pytest.raises(
-            UserError, match=f"{field}: chip 'mine' does not state '{key}': add it .* leave the budget out"
+            UserError, match=f"{field}: chip 'mine' does not state '{key}': add it .* remove the budget"
         ):
             hwopt.objective("train_cost", chip=mine, **{field: 345.0}).problem()
         hwopt.objective("train_cost", chip=mine).problem()
@@ -196,10 +199,10 @@ def test_a_technology_file_of_ones_own_names_its_process(tmp_path):
         assert problem.template.project is not None and problem.template.project.process == own.process
         assert str(mine) in problem.question
     mine.write_text(shipped)
-    with pytest.raises(UserError, match=r"technology 'mine' does not say which process .* add process = .* 5nm, 7nm"):
+    with pytest.raises(UserError, match=r"technology 'mine' does not state the process .* add process = .* 5nm, 7nm"):
         hwopt.objective("train_cost", **DESIGNED, technology=mine).problem()
     mine.write_text('process = "4nm"\n' + shipped)
-    with pytest.raises(UserError, match="'4nm' in the catalogue's processes"):
+    with pytest.raises(UserError, match="'4nm' in the catalog's processes"):
         catalog.chip_project("h100-sxm", technology=mine)
     (tmp_path / "5nm.toml").write_text(shipped)  # a process of the same name
     assert catalog.chip_project("h100-sxm", technology=tmp_path / "5nm.toml").process == known.process
@@ -235,7 +238,7 @@ def test_every_question_has_an_answer(asked):
 @pytest.mark.search
 def test_a_drawn_chip_is_shown_with_its_bill():
     answer = hwopt.optimize(hwopt.objective("train_cost", **DESIGNED))
-    chip, screen = chip_document(answer), solution_screen(answer)
+    chip, screen = chip_document(answer), solution_answer(answer).screen()
     assert chip is not None and "The chip" in screen and "to make" in screen
     parts = sum(value for name, value in chip["bill_usd"].items() if name != "total")
     assert parts == pytest.approx(chip["bill_usd"]["total"], rel=1e-9)
@@ -243,3 +246,24 @@ def test_a_drawn_chip_is_shown_with_its_bill():
     assert chip["areas"]["one_die"] <= 858e-6 * (1 + 1e-6)
     assert chip["areas"]["shoreline_needed"] <= chip["areas"]["shoreline_available"] * (1 + 1e-6)
     assert solution_document(answer)["chip"] == chip
+
+
+def test_ttft_holds_at_a_percentile_unless_the_load_is_the_capacity():
+    def limited(continuous=False, **how):
+        problem = hwopt.objective("serve_cost", **how).problem()
+        budgets = (problem.relaxation if continuous else problem).budgets
+        return next(each.metric.name for each in budgets if each.name == "ttft_budget_s")
+
+    assert limited() == "time_to_first_token_p95_s"
+    assert limited(ttft_percentile="99") == "time_to_first_token_p99_s"
+    assert limited(ttft_percentile="mean") == limited(requests_per_s=0.0) == "time_to_first_token_full_batch_s"
+    assert (
+        limited(continuous=True) == "time_to_first_token_full_batch_s"
+    )  # which no branching on hardware can prove for a percentile
+    assert limited(continuous=True, ttft_percentile="50") == "time_to_first_token_p50_s"
+    assert (
+        "ttft_budget_s 1 s at p95, tpot_budget_s 30 ms at full batch"
+        in hwopt.objective("serve_cost").problem().question
+    )
+    with pytest.raises(UserError, match="ttft_percentile = '90'"):
+        hwopt.objective("serve_cost", ttft_percentile="90")

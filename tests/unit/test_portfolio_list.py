@@ -17,35 +17,35 @@ MEMBER = '[members.one]\nquestion = "train_cost"\nworkload = "llama3.1-8b"\n'
 SERVED = '[members.two]\nquestion = "serve_cost"\nserved_tokens = 1e11\n'
 
 REFUSED = [
-    ("", "it lists no members"),
-    ("members = 3", "it lists no members"),
+    ("", "lists no members"),
+    ("members = 3", "lists no members"),
     ("chip = ", "is not TOML"),
     (f"chp = 'b200'\n{MEMBER}", "unknown key 'chp': did you mean 'chip'"),
-    (f"time_budget_s = 1e6\n{MEMBER}", "'time_budget_s' is of one member"),
+    (f"time_budget_s = 1e6\n{MEMBER}", "'time_budget_s' belongs to a single member"),
     (f"chip = 3\n{MEMBER}", "chip = 3 must be text"),
     (f"capex_budget_usd = -1\n{MEMBER}", "must be a positive, finite number"),
     (f"power_budget = 1e6\n{MEMBER}", "did you mean 'power_budget_w'"),
-    (f"ttft_budget_s = 1\n{MEMBER}", "is of one member"),
+    (f"ttft_budget_s = 1\n{MEMBER}", "belongs to a single member"),
     (f"chip = 'b20'\n{MEMBER}", "did you mean"),
-    (f"free = 'hbm'\n{MEMBER}", "members share a chip as it is sold"),
+    (f"free = 'hbm'\n{MEMBER}", "members share a stock chip"),
     ("[members]\none = 3", "members.one = 3: write a table"),
     ("[members.one]\nworkload = 'llama3.1-8b'", "members.one: states no question: known: serve_cost, train_cost"),
     ("[members.one]\nquestion = 'train_costs'", "question = 'train_costs': did you mean 'train_cost'"),
-    (MEMBER + "chip = 'b200'", "'chip' is the same for all members"),
-    (MEMBER + "pool = 'none'", "'pool' is not shared by several workloads yet"),
+    (MEMBER + "chip = 'b200'", "'chip' is shared by all members"),
+    (MEMBER + "pool = 'none'", "'pool' is not supported in a portfolio"),
     (MEMBER + "time_budget = 3", "train_cost has no 'time_budget': did you mean"),
     (MEMBER + "ttft_budget_s = 3", "train_cost has no 'ttft_budget_s'"),
     (MEMBER + "runs = 0", "runs = 0 must be a positive, finite number"),
     (MEMBER + "runs = true", "must be a number"),
     (MEMBER + "tokens = '1e12'", "must be a number, without quotes"),
-    (MEMBER + "tokens = -1", "must be a positive, finite number, in SI units"),
+    (MEMBER + "tokens = -1", "must be a positive, finite number in SI units"),
     (MEMBER + "time_budget_s = inf", "must be a positive, finite number"),
     (MEMBER.replace("8b", "8c"), "did you mean 'llama3.1-8b'"),
     (MEMBER + "bounds = 3", "bounds = 3: write a table"),
     (MEMBER + "bounds = {tp = [4, 2]}", "reversed"),
-    (MEMBER + "bounds = {tpp = 2}", "'tpp' is no variable"),
-    (MEMBER + "bounds = {chips_per_rack = 8}", "'chips_per_rack' is a part that all members share"),
-    ("[members.two]\nquestion = 'serve_cost'", "says no 'served_tokens'"),
+    (MEMBER + "bounds = {tpp = 2}", "'tpp' is not a variable"),
+    (MEMBER + "bounds = {chips_per_rack = 8}", "'chips_per_rack' is shared by all members"),
+    ("[members.two]\nquestion = 'serve_cost'", "states no 'served_tokens'"),
 ]
 
 
@@ -61,12 +61,12 @@ def test_a_list_is_refused_in_one_line(text, said, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["optimize", "portfolio", "--confidence", "0.9"], "--confidence is about one question"),
-        (["optimize", "portfolio", "--regime", "relaxed"], "--regime is about one question"),
+        (["optimize", "portfolio", "--confidence", "0.9"], "--confidence applies to one question"),
+        (["optimize", "portfolio", "--regime", "relaxed"], "--regime applies to one question"),
         (["optimize", "portfolio", "--members", "nowhere.toml"], "nowhere.toml"),
         (["optimize", "portfolio", "--only", "assistent"], "did you mean 'assistant'"),
-        (["optimize", "portfolio", "--bounds", "tp=8:8"], "'tp' is no part that members share"),
-        (["sweep", "portfolio", "--samples", "100"], "name one of its members: --only NAME"),
+        (["optimize", "portfolio", "--bounds", "tp=8:8"], "'tp' is not a part that members share"),
+        (["sweep", "portfolio", "--samples", "100"], "select one of them with --only NAME"),
     ],
 )
 def test_what_is_about_one_question_is_refused_of_a_list(arguments, said, capsys):
@@ -102,7 +102,7 @@ def test_members_on_different_machines_are_refused():
     members = tuple(Member(str(i), problem, 1.0, "runs") for i, problem in enumerate(stated))
     with pytest.raises(UserError, match="'0' and '1' differ in cooling"):
         Portfolio("portfolio", "?", "USD", members)
-    with pytest.raises(UserError, match="a member stands twice"):
+    with pytest.raises(UserError, match="two members have the same name"):
         Portfolio("portfolio", "?", "USD", (members[0], members[0]))
     drawn = hwopt.objective("train_cost", design="h100-sxm").problem()
     with pytest.raises(UserError, match="chooses compute_area_m2"):

@@ -12,7 +12,7 @@ from hwopt.cli.app import main
 from hwopt.cli.output import signed
 from hwopt.design.portfolio import portfolio_of
 from hwopt.design.variables import count_of
-from hwopt.output.answers.documents import solution_document
+from hwopt.output.answers.optimum import solution_document
 from hwopt.output.answers.portfolio import portfolio_document
 from hwopt.solver.portfolio.solution import evaluate_portfolio
 from hwopt.solver.solution import evaluate_design
@@ -113,10 +113,10 @@ def test_members_of_a_portfolio_share_their_parts():
     portfolio = portfolio_of(hwopt.objective("portfolio"))
     designs = {each.name: values_of(each.problem) for each in portfolio.members}
     whole = evaluate_portfolio(portfolio, designs)
-    part = whole.members[0].solution.design["nics_per_server"]
-    assert part.lower == part.upper == part.value and whole.parts["nics_per_server"].upper > part.value
-    designs[portfolio.members[1].name]["nics_per_server"] += 1.0
-    with pytest.raises(hwopt.UserError, match="members differ in nics_per_server"):
+    part = whole.members[0].solution.design["chips_per_rack"]
+    assert part.lower == part.upper == part.value and whole.parts["chips_per_rack"].upper > part.value
+    designs[portfolio.members[1].name]["chips_per_rack"] += 8.0
+    with pytest.raises(hwopt.UserError, match="members differ in chips_per_rack"):
         evaluate_portfolio(portfolio, designs)
 
 
@@ -145,7 +145,7 @@ def test_a_number_that_was_changed_is_found(answer, tmp_path, capsys):
     changed["report"]["step_time_s"] *= 1.001
     (tmp_path / "answer.json").write_text(json.dumps(changed))
     main(["estimate", "--design", str(tmp_path / "answer.json")])
-    assert "differs from" in (said := capsys.readouterr().out) and "report.step_time_s" in said
+    assert "Differs from" in (said := capsys.readouterr().out) and "report.step_time_s" in said
 
 
 def test_the_budgets_of_a_design_that_breaks_one_are_an_exit_of_1(answer, tmp_path, capsys):

@@ -61,7 +61,11 @@ class _Answer:
         self.server = self.chip["server_chips"]["value"]
         self.chips = self.report["servers"] * self.server
         self.per_rack = self.design["chips_per_rack"]
-        self.domain = self.design.get("scale_up_domain", self.chip["scale_up_domain"]["value"])
+        sold = read("systems", self.chip["system"]).get("used_chips", []) if "system" in self.chip else []
+        self.sold_domain = self.chip["scale_up_domain"]["value"]
+        if f"{self.per_rack:.0f}" in sold:  # the other chips of rack and domain are idle
+            self.sold_domain = self.per_rack
+        self.domain = self.design.get("scale_up_domain", self.sold_domain)
 
     def frees(self, part: str) -> bool:
         return part in self.free or self.free == "all"
@@ -89,7 +93,7 @@ def _machine(a: _Answer) -> list[str]:
         (whole(lanes), f"{lanes} lanes a chip"),
         (a.frees("links") or same(lanes, si(sold) / si(a.up["lane"])), "other lanes than sold"),
         (whole(a.domain / per_rack) or whole(per_rack / a.domain), f"domains of {a.domain} in racks of {per_rack}"),
-        (a.frees("domain") or a.domain == a.chip["scale_up_domain"]["value"], f"domains of {a.domain}, not as sold"),
+        (a.frees("domain") or a.domain == a.sold_domain, f"domains of {a.domain}, not as sold"),
         (weight <= si(a.rack["weight_limit"]), f"racks of {weight} kg without their cables"),
     )
 
@@ -150,13 +154,19 @@ def least_peak_w(a: _Answer) -> float:
     inlet = (report["chip_power_w"] + host + up + out) / (1.0 - si(cooling["fan_fraction"]))
     shelf = read("storages", "shared-flash")
     stored = a.count("storage, TB") * 1e12 * si(shelf["power"])
-    overhead = si(site["other_fraction"])
+    overhead = si(site["other_fraction"]) * si(cooling["other_share"])
     wet, captured = si(site["design_wet_bulb"]), si(cooling["heat_captured"])
-    for share, plant, approach, supply in (
-        (captured, cooling["plant_fraction"], cooling["approach"], cooling["coolant_temperature"]),
-        (1.0 - captured, site["room_plant_fraction"], site["room_approach"], site["room_temperature"]),
+    for share, plant, approach, supply, rise in (
+        (captured, cooling["plant_fraction"], cooling["approach"], cooling["coolant_temperature"], cooling["range"]),
+        (
+            1.0 - captured,
+            site["room_plant_fraction"],
+            site["room_approach"],
+            site["room_temperature"],
+            site["room_range"],
+        ),
     ):
-        chilled = 0.5 * (1.0 + math.erf((wet + si(approach) - si(supply)) / math.sqrt(2.0)))
+        chilled = min(max((wet + si(approach) - si(supply)) / si(rise), 0.0), 1.0)  # less than with a spread
         overhead += share * (si(plant) + chilled / si(site["chiller_cop"]))
     pue = (1.0 + overhead) / si(site["distribution_efficiency"])
     return pue * (a.chips * inlet / si(site["supply_efficiency"]) + stored)

@@ -62,7 +62,8 @@ def test_errors_on_sources_not_seen(held_out, table):
 def test_errors_on_experts_not_seen(held_out, table):
     absolute, _ = _cells(held_out, table, lambda row: row["moe_experts"] not in ("", "0"))
     assert len(absolute) > 10
-    assert np.median(absolute) <= 0.19 and np.mean(absolute) <= 0.2
+    # The constants were fitted while rows of Megatron's model zoo were read with 16-bit gradients; its scripts reduce in FP32.
+    assert np.median(absolute) <= 0.175 and np.mean(absolute) <= 0.205
 
 
 def test_errors_on_the_second_round(second_round):
@@ -117,8 +118,8 @@ def test_intervals_widen_where_little_of_the_chip_is_used(second_round):
 def test_the_shipped_file_is_what_the_fit_gives(tmp_path):
     """Its constants and its widths; those without a study for one of the studies, another each turn."""
     from hwopt.calibration.fit.posterior import fit
-    from hwopt.calibration.fit.published import fit_published, save
     from results.benchmarks.accuracy import accuracy_table, explanations
+    from results.benchmarks.published_fit import fit_published, save
 
     shipped = catalog.calibration()
     evidence = fit_published(shipped)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from hwopt import catalog
-from hwopt.calibration import collectives
 from hwopt.model.network import collectives as collectives_of_model
+from results.benchmarks import collectives
 from tests import cases
 
 BANDWIDTH, LATENCY = 0.15, 1.5

@@ -7,9 +7,9 @@ import csv
 import numpy as np
 import pytest
 
-from hwopt.calibration.measured import peak_memory
 from hwopt.calibration.validation import validate
 from hwopt.plan import stage_layers_by_cost
+from results.benchmarks import peak_memory
 from tests.measured import RUNS, validated
 
 

@@ -14,6 +14,7 @@ import hwopt
 from hwopt import catalog
 from hwopt.model.chip.thermal import operating_point
 from hwopt.model.facility.power import FULL_LOAD, it_w
+from hwopt.model.machine import machine
 
 PUBLISHED = [
     # chip, chips, published W, source
@@ -41,6 +42,35 @@ def test_servers_and_racks_draw_what_is_published(chip, chips, published, source
         f"\n{chips:>3} x {chip:<9} {built / 1e3:7.1f} kW, published {published / 1e3:6.1f} ({built / published - 1:+.1%})  {source}"
     )
     assert built == pytest.approx(published, rel=0.10)
+
+
+GIGAWATT = [
+    # chip, racks on what they draw at full load or on the maximum that their supplies are sold for, published chips, source
+    ("rubin", "full load", 274_968, "NVIDIA DSX reference design, Vera Rubin NVL72 without managed power"),
+    (
+        "gb200",
+        "sold maximum",
+        427_104,
+        "Bernstein 2025: 35 B$ a GW over 5.9 M$ a rack, 5,932 racks, 168.6 kW at the meter each",
+    ),
+]
+
+
+@pytest.mark.parametrize(("chip", "fed", "published", "source"), GIGAWATT)
+def test_chips_of_a_gigawatt(chip, fed, published, source):
+    """Racks of a hall of 1 GW on the design day, storage left out.
+
+    GB200 is a quotient of two rounded amounts of money. A rack draws 119 kW at full load here, 120 kW by the press, and its
+    shelves supply 132 kW. At 119 kW, 1 GW has 21 % more chips than published: 11 % are the supply, and 9 % remain, which are
+    a PUE of 1.28 instead of 1.17, or halls with other racks. Neither is said by the source.
+    """
+    with jax.enable_x64(True):
+        it = machine(catalog.cluster(chip, 72), None)
+    rack_w = {"full load": 72.0 * float(it.it_peak_w), "sold maximum": catalog.system_of(chip).si("maximum_power")}
+    found = {load: 72e9 / (watts * float(it.design_pue)) for load, watts in rack_w.items()}
+    for load, chips in found.items():
+        print(f"\n1 GW of {chip} at {load}: {chips:,.0f} chips, published {published:,} ({chips / published - 1:+.1%})")
+    assert found[fed] == pytest.approx(published, rel=0.12)
 
 
 def llama(chips: int, batch: float = 2048, **options: float):

@@ -37,7 +37,7 @@ def hourly(chip: str, prices: str) -> float:
     cluster = catalog.cluster(chip, 1024, prices=prices)
     with jax.enable_x64(True):
         it = machine.machine(cluster, None)
-        average_w = it.pue * (cluster.chips * power.it_w(cluster, it.point, BUSY) + it.standing_w)
+        average_w = it.pue * (cluster.chips * power.active_it_w(cluster, it.point, BUSY) + it.standing_w)
         return 3600.0 * float(sum(cost.spending(cluster, it.capital, average_w))) / 1024.0
 
 

@@ -1,4 +1,7 @@
-"""Entry point of chance-constrained optimization, for one question or for the best of several choices."""
+"""Find the best design whose limits hold jointly with a required probability when inputs are uncertain.
+
+The problem may leave text fields open, such as the chip. Then the best combination of their values is returned.
+"""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def best_confident_choice(
     if not plain.feasible:
         return plain
     best, said, rows = None, plain, []
-    for branch in sorted(plain.choices, key=_least):
+    for branch in sorted((replace(each, solution=None) for each in plain.choices), key=_least):
         if branch.question is None or branch.fate is BranchOutcome.infeasible:
             rows.append(branch)
         elif best is not None and _least(branch) >= best.objective:
@@ -92,6 +92,7 @@ def _row(branch: Branch, answer: Solution) -> Branch:
         fate=BranchOutcome.beaten,
         objective=answer.objective if answer.promise is not None else None,
         lower_bound=bound,
+        solution=answer if answer.promise is not None else None,
     )
 
 
@@ -121,7 +122,8 @@ def _none(said: Solution, rows: Sequence[Branch], asking: ConfidenceRequest) -> 
     """
     if all(each.fate in (BranchOutcome.infeasible, BranchOutcome.refused) for each in rows):
         return replace(said, choices=tuple(rows))
-    text = f"No design was found whose budgets hold with {100 * asking.confidence:.3g} % before the search stopped."
+    asked = f"{100 * asking.confidence:.3g} %"
+    text = f"No design was found whose budgets hold with a probability of {asked} before the search stopped."
     return replace(said, choices=tuple(rows), outcome=Outcome.not_found, infeasibility=text, promise=None)
 
 

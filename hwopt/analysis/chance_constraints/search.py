@@ -22,7 +22,7 @@ from hwopt.calibration.intervals import question_interval
 from hwopt.design.lattices import lattice_of, reason_without_lattice
 from hwopt.design.problem import Problem
 from hwopt.errors import UserError
-from hwopt.solver.chance_constraints import BudgetProbability, ChanceConstraint, DeterministicAnswer
+from hwopt.solver.chance_constraints import BudgetProbability, ChanceConstraint, DeterministicAnswer, InputDeviation
 from hwopt.solver.deadline import Deadline
 from hwopt.solver.gp.reader import NotDGP
 from hwopt.solver.options import SEARCH, ConfidenceOptions, SearchOptions
@@ -231,7 +231,7 @@ class _Search:
             seed=self.seed,
             multiple=trial.multiple,
             budgets=budgets,
-            causes=tuple((each.name, each.meaning, *each.deviations) for each in fixed.causes),
+            causes=tuple(InputDeviation(each.name, each.meaning, *each.deviations) for each in fixed.causes),
             solves=self.solves,
             plain=DeterministicAnswer(plain.solution.objective, plain.probability),
             together=probability(kept.all(axis=1)),
@@ -247,11 +247,11 @@ class _Search:
         """
         asked, goal = f"{100 * self.confidence:.3g} %", self.problem.objective
         said = [
-            f"Without a promise the best design has {goal.name} {pretty(plain.solution.objective, goal.unit, 6)} and holds all "
-            f"budgets in {100 * plain.probability:.1f} % of draws."
+            f"Without the chance constraint the best design has {goal.name} {pretty(plain.solution.objective, goal.unit, 6)} and "
+            f"satisfies all budgets in {100 * plain.probability:.1f} % of draws."
         ]
         if not closed:
-            text = f"No design was found whose budgets hold with {asked} before the search stopped."
+            text = f"No design was found whose budgets hold with a probability of {asked} before the search stopped."
             shown = _as_asked(plain.solution, self.problem)
             return replace(shown, outcome=Outcome.not_found, infeasibility=" ".join([text, *said]))
         first, last = closed[0], closed[-1]
@@ -266,25 +266,26 @@ class _Search:
         alone_too = last.multiple <= single_budget_multiple(self.confidence) * (1.0 + 1e-9)
         proved = all(each.solution.outcome is Outcome.infeasible for each in (first, last)) and alone_too
         if alone_too:
-            said.insert(0, f"Nothing holds either where each budget by itself has {asked}.")
-        text = f"For all budgets to hold with {asked}, limits are tightened ({limits} of what is asked). {shown.infeasibility}"
+            said.insert(0, f"Even with {asked} for each budget alone, no design exists.")
+        text = f"For all budgets to hold with {asked}, limits are tightened ({limits} of the requested limit). "
+        text += shown.infeasibility
         outcome = Outcome.infeasible if proved else Outcome.not_found
         return replace(_as_asked(shown, self.problem), infeasibility=" ".join([text, *said]), outcome=outcome)
 
 
-def _broken_besides(names: Sequence[str], kept: np.ndarray) -> tuple[tuple[str, float], ...]:
+def _broken_besides(names: Sequence[str], kept: np.ndarray) -> dict[str, float]:
     """Return the constraints other than budgets that do not hold in all draws, the worst first."""
     shares = zip(names, kept.mean(axis=0).tolist(), strict=True)
-    return tuple(sorted((each for each in shares if each[1] < 1.0), key=lambda each: each[1]))
+    return dict(sorted((each for each in shares if each[1] < 1.0), key=lambda each: each[1]))
 
 
-def _shares(names: list[str], row: np.ndarray) -> tuple[tuple[str, float], ...]:
+def _shares(names: list[str], row: np.ndarray) -> dict[str, float]:
     """Return each factor's share of a budget's variance, the largest first; shares below 1 % are left out."""
     total = float((row**2).sum())
     if not total:
-        return ()
+        return {}
     shares = sorted(zip(names, (row**2 / total).tolist(), strict=True), key=lambda each: -each[1])
-    return tuple((name, share) for name, share in shares if share >= 0.01)
+    return {name: share for name, share in shares if share >= 0.01}
 
 
 def _as_asked(solution: Solution, problem: Problem) -> Solution:
@@ -299,5 +300,7 @@ def _as_asked(solution: Solution, problem: Problem) -> Solution:
         for used, asked in zip(solution.budgets, problem.budgets, strict=True)
     ]
     shares = ", ".join(f"{100 * each.limit / each.asked:.3g} %" for each in solution.problem.budgets if each.asked)
-    scope = f"{solution.certificate.scope}; for limits tightened to {shares} of what is asked, the stated safe approximation"
+    scope = (
+        f"{solution.certificate.scope}; for limits tightened to {shares} of the requested ones (a safe approximation)"
+    )
     return replace(solution, problem=problem, budgets=budgets, certificate=replace(solution.certificate, scope=scope))

@@ -24,6 +24,7 @@ import numpy as np
 from hwopt.analysis.chance_constraints.sampling import FixedDesign, within_limits
 from hwopt.analysis.chance_constraints.uncertainty_factors import UncertaintyFactor, check_one_chip_type, named_factors
 from hwopt.calibration.intervals import DEVIATIONS, Interval, question_interval
+from hwopt.declared import shown
 from hwopt.design.lattices import lattice_of, reason_without_lattice
 from hwopt.design.problem import Problem
 from hwopt.errors import UserError
@@ -56,13 +57,13 @@ class DesignCandidate:
     - `words`: short description of the design.
     """
 
-    values: dict[str, float]
-    objective: float
-    expected: float
-    worst: float
-    worst_share: float
-    worst_at: str
     words: str
+    values: dict[str, float] = shown(key="design")
+    objective: float = shown()
+    expected: float = shown(key="expected_regret")
+    worst: float = shown(key="worst_regret")
+    worst_share: float = shown()
+    worst_at: str = shown()
 
 
 @dataclass(frozen=True)
@@ -78,12 +79,12 @@ class InformationValue:
     - `proved`: whether its scenarios were solved to optimality; otherwise the value is a lower bound.
     """
 
-    name: str
-    meaning: str
-    varied: float
-    saving: float
-    share: float
-    proved: bool
+    name: str = shown()
+    meaning: str = shown()
+    varied: float = shown()
+    saving: float = shown()
+    share: float = shown()
+    proved: bool = shown()
 
 
 @dataclass(frozen=True)
@@ -100,13 +101,13 @@ class Regret:
     - `solves`: number of solved scenarios.
     """
 
-    today: DesignCandidate
-    least: DesignCandidate  # with the least worst-case regret
-    knowing: tuple[InformationValue, ...]
-    nodes: int
-    corners: int
-    tried: int
-    solves: int
+    today: DesignCandidate = shown()
+    least: DesignCandidate = shown(key="least_worst")
+    knowing: tuple[InformationValue, ...] = shown()
+    nodes: int = shown()
+    corners: int = shown()
+    tried: int = shown(key="designs")
+    solves: int = shown()
 
 
 @dataclass(frozen=True)

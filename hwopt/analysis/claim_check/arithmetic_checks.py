@@ -1,23 +1,20 @@
 """Claim checks without the model: consistency of the stated numbers with each other and with the chip's datasheet."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
-from dataclasses import replace
 
 from hwopt import catalog
 from hwopt.analysis.claim_check.check_line import (
     ROUNDED,
     CheckLine,
     CheckRelation,
-    CheckVerdict,
     Correction,
+    amount,
     checked_line,
     unchecked_line,
 )
 from hwopt.analysis.claim_check.statement import WHOLE, Blueprint
-from hwopt.catalog.chips import slot
+from hwopt.catalog.chips import nic_link, slot
 from hwopt.errors import UserError
 from hwopt.units import pretty
 
@@ -61,20 +58,14 @@ def arithmetic_checks(blueprint: Blueprint, flops_per_token: float) -> list[Chec
     return [each for each in found if each is not None]
 
 
-def with_corrections(
-    line: CheckLine, blueprint: Blueprint, values: Iterable[tuple[str, float]], how: str = ""
-) -> CheckLine:
-    """Return a failing line with corrections: for each stated key, the value that it would need."""
-    if line.verdict is not CheckVerdict.fails:
-        return line
-    repairs = [
-        Correction(key, blueprint[key], float(round(value)) if key in WHOLE else value, how)
+def corrections(blueprint: Blueprint, values: Iterable[tuple[str, float]]) -> tuple[Correction, ...]:
+    """Return corrections of a failing line: for each stated key, the value that it would need."""
+    repairs = (
+        Correction(key, blueprint[key], float(round(value)) if key in WHOLE else value)
         for key, value in values
         if blueprint.has(key) and math.isfinite(value) and value > 0.0 and value != blueprint[key]
-    ]
-    return replace(
-        line, repairs=(*line.repairs, *(each for each in repairs if each.after >= 1.0 or each.key not in WHOLE))
     )
+    return tuple(each for each in repairs if each.after >= 1.0 or each.key not in WHOLE)
 
 
 def _racks(b: Blueprint) -> CheckLine | None:
@@ -82,30 +73,33 @@ def _racks(b: Blueprint) -> CheckLine | None:
     if not b.has("chips", "racks", "rack_chips"):
         return None
     needed = float(math.ceil(b["chips"] / b["rack_chips"]))
-    line = checked_line(
+    each = float(math.ceil(b["chips"] / b["racks"]))
+    fits = math.ceil(b["chips"] / each) == b["racks"]
+    repairs = [("racks", needed), ("chips", b["racks"] * b["rack_chips"])]
+    return checked_line(
         "racks",
-        "racks x chips of a rack = chips",
+        "racks x chips per rack = chips",
         CheckRelation.equal,
         b["racks"],
         needed,
         "",
-        why=f"{b['racks']:,.0f} x {b['rack_chips']:,.0f} = {b['racks'] * b['rack_chips']:,.0f} chips, "
-        f"{b['chips']:,.0f} are stated",
+        why=f"{b['racks']:,.0f} x {b['rack_chips']:,.0f} = {b['racks'] * b['rack_chips']:,.0f} chips; "
+        f"stated: {b['chips']:,.0f}",
         keys=("chips", "racks", "rack_chips"),
+        repairs=corrections(b, [*repairs, *([("rack_chips", each)] if fits else [])]),
     )
-    each = float(math.ceil(b["chips"] / b["racks"]))
-    fits = math.ceil(b["chips"] / each) == b["racks"]
-    repairs = [("racks", needed), ("chips", b["racks"] * b["rack_chips"])]
-    return with_corrections(line, b, [*repairs, *([("rack_chips", each)] if fits else [])])
 
 
 def _steps(b: Blueprint) -> CheckLine | None:
     if not b.has("tokens", "steps") or math.isnan(b.batch_tokens):
         return None
     total = b["steps"] * b.batch_tokens
-    line = checked_line(
+    more = b["tokens"] / total
+    batch = "batch_tokens" if b.has("batch_tokens") else "global_batch"
+    repairs = [("tokens", total), ("steps", float(round(b["steps"] * more))), (batch, b[batch] * more)]
+    return checked_line(
         "steps",
-        "steps x tokens of a step = tokens",
+        "steps x tokens per step = tokens",
         CheckRelation.equal,
         b["tokens"],
         total,
@@ -113,23 +107,22 @@ def _steps(b: Blueprint) -> CheckLine | None:
         leeway=ROUNDED,
         why=f"{b['steps']:,.0f} x {pretty(b.batch_tokens)} tokens",
         keys=("tokens", "steps", "batch_tokens", "global_batch", "sequence_length"),
+        repairs=corrections(b, repairs),
     )
-    more = b["tokens"] / total
-    batch = (
-        [("batch_tokens", b["batch_tokens"] * more)]
-        if b.has("batch_tokens")
-        else [("global_batch", b["global_batch"] * more)]
-    )
-    return with_corrections(line, b, [("tokens", total), ("steps", float(round(b["steps"] * more))), *batch])
 
 
 def _batch(b: Blueprint) -> CheckLine | None:
     if not b.has("batch_tokens", "global_batch", "sequence_length"):
         return None
     product = b["global_batch"] * b["sequence_length"]
-    line = checked_line(
+    repairs = [
+        ("batch_tokens", product),
+        ("global_batch", b["batch_tokens"] / b["sequence_length"]),
+        ("sequence_length", b["batch_tokens"] / b["global_batch"]),
+    ]
+    return checked_line(
         "batch",
-        "sequences x their length = tokens of a step",
+        "sequences x sequence length = tokens per step",
         CheckRelation.equal,
         b["batch_tokens"],
         product,
@@ -137,22 +130,19 @@ def _batch(b: Blueprint) -> CheckLine | None:
         leeway=BINARY_LEEWAY,
         keys=("batch_tokens", "global_batch", "sequence_length"),
         why="16 M may mean 2^24 or 16e6",
-    )
-    return with_corrections(
-        line,
-        b,
-        [
-            ("batch_tokens", product),
-            ("global_batch", b["batch_tokens"] / b["sequence_length"]),
-            ("sequence_length", b["batch_tokens"] / b["global_batch"]),
-        ],
+        repairs=corrections(b, repairs),
     )
 
 
 def _chip_hours(b: Blueprint) -> CheckLine | None:
     if not (b.has("chip_hours", "time") and (b.has("chips") or b.has("racks", "rack_chips"))):
         return None
-    line = checked_line(
+    repairs = [
+        ("chip_hours", b.chips * b["time"]),
+        ("time", b["chip_hours"] / b.chips),
+        ("chips", b["chip_hours"] / b["time"]),
+    ]
+    return checked_line(
         "chip hours",
         "chips x time = chip hours",
         CheckRelation.equal,
@@ -161,15 +151,7 @@ def _chip_hours(b: Blueprint) -> CheckLine | None:
         "s",
         leeway=HOURS_LEEWAY,
         keys=("chip_hours", "time", "chips"),
-    )
-    return with_corrections(
-        line,
-        b,
-        [
-            ("chip_hours", b.chips * b["time"]),
-            ("time", b["chip_hours"] / b.chips),
-            ("chips", b["chip_hours"] / b["time"]),
-        ],
+        repairs=corrections(b, repairs),
     )
 
 
@@ -179,9 +161,11 @@ def _cost(b: Blueprint) -> CheckLine | None:
     if not b.has("run_cost", "chip_hour_price") or math.isnan(hours):
         return None
     total, price = hours * b["chip_hour_price"], b["chip_hour_price"]
-    line = checked_line(
+    more = b["run_cost"] / total
+    time = "chip_hours" if b.has("chip_hours") else "time"
+    return checked_line(
         "arithmetic of cost",
-        "chip hours x their price = cost of the run",
+        "chip hours x price per chip hour = cost of the run",
         CheckRelation.equal,
         b["run_cost"],
         total,
@@ -189,10 +173,8 @@ def _cost(b: Blueprint) -> CheckLine | None:
         leeway=COST_LEEWAY,
         why=f"{hours / 3.6e9:.4g} M chip hours at {pretty(price, 'USD/s')}",
         keys=("run_cost", "chip_hour_price", "chip_hours", "time", "chips"),
+        repairs=corrections(b, [("run_cost", total), ("chip_hour_price", price * more), (time, b[time] * more)]),
     )
-    more = b["run_cost"] / total
-    time = [("chip_hours", b["chip_hours"] * more)] if b.has("chip_hours") else [("time", b["time"] * more)]
-    return with_corrections(line, b, [("run_cost", total), ("chip_hour_price", price * more), *time])
 
 
 def _power(b: Blueprint) -> CheckLine | None:
@@ -212,9 +194,13 @@ def _power(b: Blueprint) -> CheckLine | None:
     # Chips alone give a lower limit: servers, fans and network need power as well.
     relation = CheckRelation.equal if of_racks else CheckRelation.at_most
     said = f"x a PUE of {pue[0]:g}" if b.has("pue") else f"x a PUE from {pue[0]:g} to {pue[1]:g}"
-    line = checked_line(
+    of_machine, of_part = (low, pue[0]) if b["power"] < low else (high, pue[1])
+    repairs = [("power", of_machine), ("rack_power", b["power"] / of_part / racks)]
+    if b["power"] < low:
+        repairs.append(("chip_power", b["power"] / of_part / b.chips))
+    return checked_line(
         "power of racks" if of_racks else "power of chips",
-        "what they are given adds up to the machine's power",
+        "power of the parts x PUE = power of the machine",
         relation,
         b["power"],
         it * math.sqrt(pue[0] * pue[1]),
@@ -223,25 +209,15 @@ def _power(b: Blueprint) -> CheckLine | None:
         leeway=ROUNDED,
         why=f"{what} = {pretty(it, 'W')}, {said}",
         keys=("power", "rack_power", "chip_power", "racks"),
+        repairs=corrections(b, repairs),
     )
-    if b["power"] < low:
-        return with_corrections(
-            line,
-            b,
-            [
-                ("power", low),
-                ("rack_power", b["power"] / pue[0] / racks),
-                ("chip_power", b["power"] / pue[0] / b.chips),
-            ],
-        )
-    return with_corrections(line, b, [("power", high), ("rack_power", b["power"] / pue[1] / racks)])
 
 
 def _utilisation(b: Blueprint, flops_per_token: float) -> CheckLine | None:
     """Check `FLOP of the run <= chips x peak x MFU x time`, all as stated."""
     if not b.has("mfu"):
         return None
-    claim = "chips x peak x MFU x time give the FLOP of the run"
+    claim = "chips x peak x MFU x time = FLOP of the run"
     lacking = [
         name for name, value in (("chips", b.chips), ("time", b.time), ("tokens", b.tokens)) if math.isnan(value)
     ]
@@ -249,10 +225,18 @@ def _utilisation(b: Blueprint, flops_per_token: float) -> CheckLine | None:
     if lacking or math.isnan(flops_per_token) or math.isnan(peak):
         lacking += ["workload or parameters"] if math.isnan(flops_per_token) else []
         lacking += ["chip or peak"] if math.isnan(peak) else []
-        return unchecked_line("arithmetic of MFU", claim, f"it takes {', '.join(lacking)}", "", b["mfu"])
+        return unchecked_line("arithmetic of MFU", claim, f"not stated: {', '.join(lacking)}", "", b["mfu"])
     needed = b.tokens * flops_per_token / (b.chips * peak * b.time)
-    goodput = f"; of {pretty(peak, 'FLOP/s')} a chip, time lost to failures counted as time"
-    line = checked_line(
+    goodput = f" at a peak of {pretty(peak, 'FLOP/s')} per chip; time lost to failures counts as time"
+    more = needed / b["mfu"]
+    time = "time" if b.has("time") else "chip_hours"
+    repairs = [
+        *([("mfu", needed)] if needed <= 1.0 else []),
+        (time, b[time] * more),
+        ("chips", math.ceil(b["chips"] * more) if b.has("chips") else math.nan),
+        ("tokens", b["tokens"] / more),
+    ]
+    return checked_line(
         "arithmetic of MFU",
         claim,
         CheckRelation.at_most,
@@ -260,21 +244,9 @@ def _utilisation(b: Blueprint, flops_per_token: float) -> CheckLine | None:
         needed,
         "fraction",
         leeway=MFU_LEEWAY,
-        why=f"{b.tokens * flops_per_token:.3g} FLOP need an MFU of {100 * needed:.3g} %{goodput}",
+        why=f"{b.tokens * flops_per_token:.3g} FLOP require an MFU of {100 * needed:.3g} %{goodput}",
         keys=("mfu", "time", "chip_hours", "chips", "tokens"),
-    )
-    more = needed / b["mfu"]
-    repairs = [("mfu", needed)] if needed <= 1.0 else []
-    time = [("time", b["time"] * more)] if b.has("time") else [("chip_hours", b["chip_hours"] * more)]
-    return with_corrections(
-        line,
-        b,
-        [
-            *repairs,
-            *time,
-            ("chips", math.ceil(b["chips"] * more) if b.has("chips") else math.nan),
-            ("tokens", b["tokens"] / more),
-        ],
+        repairs=corrections(b, repairs),
     )
 
 
@@ -290,7 +262,7 @@ def _datasheet(b: Blueprint) -> list[CheckLine]:
     asked = [key for key in ("chip_memory", "peak", "chip_power", "scale_out_bandwidth") if b.has(key)]
     if b.word("chip") is None:
         return [
-            unchecked_line(key.replace("_", " "), "as the chip's datasheet", "no chip is named", "", b[key])
+            unchecked_line(key.replace("_", " "), "equal to the chip's datasheet", "no chip is stated", "", b[key])
             for key in asked
         ]
     entry = catalog.record("chips", str(b.word("chip")))
@@ -301,7 +273,7 @@ def _datasheet(b: Blueprint) -> list[CheckLine]:
     if b.has("peak"):
         precision, ours = b.word("precision") or "bf16", _peak(b)
         double = (
-            "; twice it is the peak with sparsity, or of the next narrower format"
+            "; twice that is the peak with sparsity, or of the next narrower format"
             if 1.9 < b["peak"] / ours < 2.1
             else ""
         )
@@ -310,29 +282,32 @@ def _datasheet(b: Blueprint) -> list[CheckLine]:
         lines.append(
             _beside(b, "chip power", "chip_power", entry.si("tdp", math.nan), "W", DATASHEET_LEEWAY, "the TDP")
         )
-    if b.has("scale_out_bandwidth") and "host_bandwidth" in entry.quantities:
-        host = entry.si("host_bandwidth")
-        line = checked_line(
+    if b.has("scale_out_bandwidth") and (link := nic_link(entry)):
+        sold = amount(entry.si("scale_out_bandwidth", math.nan), "B/s", "network")
+        network = checked_line(
             "network",
-            "no more than a chip can exchange with its host",
+            "network bandwidth per chip within the bandwidth of its link to NICs",
             CheckRelation.at_least,
             b["scale_out_bandwidth"],
-            host,
+            link,
             "B/s",
             keys=("scale_out_bandwidth",),
             leeway=ROUNDED,
-            why=f"as sold {pretty(entry.si('scale_out_bandwidth', math.nan), 'B/s')}",
+            repairs=corrections(b, [("scale_out_bandwidth", link)]),
+            why=f"the computed figure is that link; the chip is sold with {sold}",
         )
-        lines.append(with_corrections(line, b, [("scale_out_bandwidth", host)]))
+        lines.append(network)
     return lines
 
 
 def _beside(b: Blueprint, name: str, key: str, ours: float, unit: str, leeway: float, why: str) -> CheckLine:
-    claim = f"as the datasheet of {b.word('chip')}"
+    claim = f"equal to the datasheet of {b.word('chip')}"
     if math.isnan(ours):
-        return unchecked_line(name, claim, "the catalogue's entry does not say", unit, b[key])
-    line = checked_line(name, claim, CheckRelation.equal, b[key], ours, unit, leeway=leeway, why=why, keys=(key,))
-    return with_corrections(line, b, [(key, ours)])
+        return unchecked_line(name, claim, "not stated by the catalog entry", unit, b[key])
+    return checked_line(
+        name, claim, CheckRelation.equal, b[key], ours, unit,
+        leeway=leeway, why=why, keys=(key,), repairs=corrections(b, [(key, ours)]),
+    )  # fmt: skip
 
 
 def check_words(b: Blueprint) -> None:

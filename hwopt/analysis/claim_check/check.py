@@ -1,7 +1,5 @@
 """Claim check: line-by-line verdicts, the smallest correction of each failing line, and one joint correction of all."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -13,6 +11,7 @@ from hwopt.analysis.claim_check.check_line import CheckLine, CheckVerdict, Corre
 from hwopt.analysis.claim_check.machine import ModelledClaim, flops_per_token, model_claim
 from hwopt.analysis.claim_check.model_checks import model_checks
 from hwopt.analysis.claim_check.statement import Blueprint, blueprint_of
+from hwopt.declared import derived, shown
 from hwopt.errors import UserError
 
 MOST_CHIPS = 2**20
@@ -43,8 +42,8 @@ class JointCorrection:
     - `tried`: number of sets tried, of which this is the smallest.
     """
 
-    changes: tuple[Correction, ...]
-    tried: int
+    changes: tuple[Correction, ...] = shown()
+    tried: int = shown()
 
     @property
     def change(self) -> float:
@@ -59,43 +58,61 @@ class Check:
     **Arguments:**
 
     - `blueprint`: the claim.
+    - `judged`: model results for the machine, or the reason for their absence.
     - `lines`: all lines; failing ones have corrections.
     - `joint`: joint correction. It is None where fewer than two lines fail, or none was found.
-    - `judged`: model results for the machine, or the reason for their absence.
     - `taken`: assumptions made.
     """
 
     blueprint: Blueprint
-    lines: tuple[CheckLine, ...]
-    joint: JointCorrection | None
     judged: ModelledClaim | str
-    taken: tuple[str, ...] = ()
+    lines: tuple[CheckLine, ...] = shown()
+    joint: JointCorrection | None = shown(key="joint_repair")
+    taken: tuple[str, ...] = shown(default=())
 
     @property
     def failing(self) -> tuple[CheckLine, ...]:
         """Return the lines that fail."""
         return tuple(each for each in self.lines if each.verdict is CheckVerdict.fails)
 
-    @property
+    @derived()
+    def title(self) -> str:
+        return self.blueprint.title
+
+    @derived()
+    def counts(self) -> dict[str, int]:
+        """Return the number of lines by verdict."""
+        return {each.name: sum(line.verdict is each for line in self.lines) for each in CheckVerdict}
+
+    @derived()
+    def sources(self) -> list[str]:
+        """Return the references of the claim."""
+        return list(dict.fromkeys(self.blueprint.record.sources.values()))
+
+    @derived(meaning="whether no line fails; exit code 1 where it is false")
     def holds(self) -> bool:
         """Return whether no line fails."""
         return not self.failing
 
     def __repr__(self) -> str:
-        counts = {each: sum(line.verdict is each for line in self.lines) for each in CheckVerdict}
-        said = ", ".join(f"{number} {verdict.value}" for verdict, number in counts.items() if number)
-        return f"Check({self.blueprint.title!r}: {said})"
+        said = ", ".join(f"{number} {CheckVerdict[name]}" for name, number in self.counts.items() if number)
+        return f"Check({self.title!r}: {said})"
 
 
 def check(blueprint: str | Path | Mapping[str, object]) -> Check:
-    """Check line by line whether a stated machine and plan are plausible.
+    """Check a claim about a training machine, one stated number at a time.
 
-    Arithmetic on the stated numbers comes first, then the model with the stated plan or the best one. A line fails where the
-    stated number disagrees with the whole 80 % prediction interval (`calibration.intervals`), widened by the rounding
-    tolerance. Its corrections are single stated numbers that would pass the same calculation.
+    The first checks use arithmetic on the stated numbers alone. The others run the cost model. They use the stated plan, or the
+    fastest plan where the claim states none.
 
-    **Arguments:** `blueprint`: a name of `hwopt catalog blueprints`, the path of a `.toml` file of the same form, or a
+    A model check fails only if no value in the 80 % prediction interval agrees with the stated number. The comparison has a
+    tolerance for rounding. Where a check fails, the result lists corrections. Each one changes a single stated number so that the
+    check passes.
+
+    **Arguments:** `blueprint`: the claim. It is a name from `hwopt catalog blueprints`, the path of such a `.toml` file, or a
     dictionary: `{"workload": "llama3.1-405b", "chip": "h100-sxm", "chips": 16384, "time": "54d"}`.
+
+    **Returns:** all checks with verdict and corrections, and one joint correction where several checks fail.
 
     **Raises:** `UserError` with all errors in the claim.
     """
@@ -116,7 +133,7 @@ class _Checker:
             settled = b.with_word("plan", judged.settings)
         lines = [self._with_chips(line, settled) for line in self.lines(b)]
         taken = () if isinstance(judged, str) else judged.taken
-        return Check(b, tuple(lines), self._joint(settled, lines), judged, taken)
+        return Check(b, judged, tuple(lines), self._joint(settled, lines), taken)
 
     def judged(self, b: Blueprint) -> ModelledClaim | str:
         """Return the model results.
@@ -154,7 +171,7 @@ class _Checker:
             return line
         more = self._enough_chips(line, b)
         if more is None:
-            return replace(line, why="; ".join(filter(None, (line.why, "no number of chips that was tried would do"))))
+            return replace(line, why="; ".join(filter(None, (line.why, "no tried number of chips is sufficient"))))
         return replace(line, repairs=(*line.repairs, more))
 
     def _enough_chips(self, line: CheckLine, b: Blueprint) -> Correction | None:
@@ -189,7 +206,7 @@ class _Checker:
             if chips - step <= b["chips"] or figure(chips - step) > stated:
                 break
             chips -= step
-        return Correction("chips", b["chips"], float(chips), f"the fewest tried, in steps of {step:,}")
+        return Correction("chips", b["chips"], float(chips), f"smallest number tried, in steps of {step:,}")
 
     def _grain(self, b: Blueprint, chips: float) -> int:
         """Return the step size of a search for a number of chips."""

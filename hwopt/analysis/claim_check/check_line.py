@@ -1,15 +1,15 @@
 """One line of a claim check: the stated figure, the computed figure, and the verdict."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
-from hwopt.analysis.claim_check.statement import QUANTITIES
+from hwopt.analysis.claim_check.statement import QUANTITIES, SHARES
+from hwopt.declared import derived, shown
+from hwopt.units import pretty
 
 
-class CheckVerdict(Enum):
+class CheckVerdict(StrEnum):
     """Verdict on one line of a check."""
 
     holds = "holds"
@@ -17,7 +17,7 @@ class CheckVerdict(Enum):
     unjudged = "cannot be judged"
 
 
-class CheckRelation(Enum):
+class CheckRelation(StrEnum):
     """Required relation of the computed figure to the stated one."""
 
     at_most = "at most"
@@ -32,6 +32,36 @@ EXACT = 1e-9
 """Relative tolerance for rounding errors of float64."""
 
 
+_DAY = 86400.0
+_PLAIN = ("", "chip", "sequence", "token", "parameter")
+
+
+def times(ratio: float) -> str:
+    """Return a large or small ratio as a factor: `2.96x`, or `1/2.96`."""
+    return f"{ratio:.3g}x" if ratio >= 1.0 else f"1/{1.0 / ratio:.3g}"
+
+
+def amount(value: float | None, unit: str, key: str = "") -> str:
+    """Return a figure in the notation that is customary for its quantity, such as days, T, B or M, or Gb/s.
+
+    **Arguments:** `key`: name of the number; some quantities are customarily written in another unit.
+    """
+    if value is None or not math.isfinite(value):
+        return "-"
+    if key in ("chip hours", "chip_hours"):
+        return f"{value / 3.6e9:.4g} M chip hours" if value >= 3.6e9 else f"{value / 3600.0:,.0f} chip hours"
+    if unit == "s" and key == "time":
+        return f"{value / _DAY:,.4g} days" if value < 9999.5 * _DAY else f"{value / _DAY:,.0f} days"
+    if unit in _PLAIN and value >= 1e7:
+        size, name = next(each for each in ((1e12, "T"), (1e9, "B"), (1e6, "M")) if value >= each[0])
+        return f"{value / size:.4g} {name}"
+    if unit in _PLAIN:
+        return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.4g}"
+    if key in ("scale_out_bandwidth", "network"):
+        return f"{8e-9 * value:,.4g} Gb/s"
+    return pretty(value, unit)
+
+
 @dataclass(frozen=True)
 class Correction:
     """Change of one stated number that makes a failing line hold, in SI units.
@@ -43,9 +73,9 @@ class Correction:
     - `how`: remark on how the value was found.
     """
 
-    key: str
-    before: float
-    after: float
+    key: str = shown(key="number")
+    before: float = shown(key="from")
+    after: float = shown(key="to")
     how: str = ""
 
     @property
@@ -53,9 +83,23 @@ class Correction:
         """Return the size of the change: the absolute logarithm of the ratio."""
         return abs(math.log(self.after / self.before))
 
-    @property
+    @derived()
     def unit(self) -> str:
         return QUANTITIES[self.key].unit
+
+    @derived()
+    def words(self) -> str:
+        """Return the correction in words: `chips 17,408 instead of 16,384 (1,024 more)`."""
+        key = self.key
+        unit = "fraction" if key in SHARES else self.unit
+        more = self.after - self.before
+        by = "more" if more > 0 else "fewer" if unit in _PLAIN else "less"
+        ratio = self.after / self.before
+        share = f"{100 * (ratio - 1):+.3g} %" if 0.5 <= ratio < 2.0 else times(ratio)
+        step = f"{amount(abs(more), unit, key)} {by}, " if key in ("chips", "racks", "rack_chips") else ""
+        how = f"; {self.how}" if self.how else ""
+        to, was = (amount(each, unit, key) for each in (self.after, self.before))
+        return f"{key.replace('_', ' ')} {to} instead of {was} ({step}{share}{how})"
 
 
 @dataclass(frozen=True)
@@ -76,29 +120,33 @@ class CheckLine:
     - `repairs`: single corrections that make the line hold.
     """
 
-    name: str
-    claim: str
-    verdict: CheckVerdict
-    unit: str = ""
-    stated: float | None = None
-    ours: float | None = None
-    low: float | None = None
-    high: float | None = None
-    relation: CheckRelation = CheckRelation.equal
-    why: str = ""
+    name: str = shown()
+    claim: str = shown()
+    verdict: CheckVerdict = shown()
+    unit: str = shown(default="")
+    stated: float | None = shown(default=None)
+    ours: float | None = shown(meaning="computed figure", default=None)
+    low: float | None = shown(default=None)
+    high: float | None = shown(default=None)
+    relation: CheckRelation = shown(key="must_be", default=CheckRelation.equal)
+    why: str = shown(default="")
     keys: tuple[str, ...] = ()
     modelled: bool = False
     repairs: tuple[Correction, ...] = ()
 
-    @property
+    @derived()
     def off(self) -> float | None:
         """Return the relative excess of the computed figure over the stated one."""
         return None if not self.stated or self.ours is None else self.ours / self.stated - 1.0
 
-    @property
-    def smallest(self) -> Correction | None:
-        """Return the correction with the smallest change."""
-        return min(self.repairs, key=lambda each: each.change, default=None)
+    @derived()
+    def by(self) -> str:
+        """Return what computes the figure: the model, or arithmetic on stated numbers."""
+        return "model" if self.modelled else "arithmetic"
+
+    @derived(meaning="single corrections that make the line hold, the smallest first", key="repairs")
+    def by_size(self) -> list[Correction]:
+        return sorted(self.repairs, key=lambda each: each.change)
 
 
 def checked_line(
@@ -114,6 +162,7 @@ def checked_line(
     why: str = "",
     keys: tuple[str, ...] = (),
     modelled: bool = False,
+    repairs: tuple[Correction, ...] = (),
 ) -> CheckLine:
     """Compare a computed figure with a stated one.
 
@@ -126,6 +175,7 @@ def checked_line(
     - `stated`, `ours`: the two figures.
     - `ends`: prediction interval of `ours`; None for an exact figure.
     - `leeway`: relative tolerance of the comparison.
+    - `repairs`: corrections of the line, if it fails.
     """
     low, high = ends if ends is not None else (ours, ours)
     over, under = low > stated * (1.0 + leeway), high < stated / (1.0 + leeway)
@@ -136,7 +186,7 @@ def checked_line(
         CheckRelation.at_least: ours < stated / (1.0 + leeway),
         CheckRelation.equal: False,
     }[relation]
-    within = "our figure is worse, by less than four in five measured ones lie off" if misses and not fails else ""
+    within = "the computed figure is worse, but its range includes the stated one" if misses and not fails else ""
     return CheckLine(
         name,
         claim,
@@ -149,6 +199,7 @@ def checked_line(
         "; ".join(filter(None, (within, why))),
         keys,
         modelled,
+        repairs if fails else (),
     )
 
 

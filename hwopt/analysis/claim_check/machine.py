@@ -1,7 +1,5 @@
 """Model evaluation of a claim: training run, cluster, plan (as stated or the best one), and report."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +19,7 @@ from hwopt.analysis.claim_check.planning import (
 )
 from hwopt.analysis.claim_check.statement import Blueprint
 from hwopt.calibration.intervals import Interval, PredictionContext, machine_interval
+from hwopt.catalog.chips import nic_link
 from hwopt.errors import UserError
 from hwopt.model.estimate import estimate
 from hwopt.trace.cache import evaluate_in_numpy
@@ -82,7 +81,7 @@ def workload_of(b: Blueprint) -> tuple[TrainingRun | None, str]:
         if not b.has("parameters"):
             return None, "neither a workload nor parameters are stated"
         if b.has("active_parameters") and b["active_parameters"] < 0.9 * b["parameters"]:
-            return None, "the shape of a model with experts does not follow from its parameters: name a workload"
+            return None, "the shape of a mixture-of-experts model does not follow from its parameters: state a workload"
         name = min(FAMILY, key=lambda each: abs(math.log(_parameters(each) / b["parameters"])))
     record = catalog.record("workloads", name)
     if "unsupported" in record.text:
@@ -92,12 +91,12 @@ def workload_of(b: Blueprint) -> tuple[TrainingRun | None, str]:
         per_layer = _parameters(name, 2.0) - _parameters(name, 1.0)
         layers = max(1.0, round((b["parameters"] - _parameters(name, 0.0)) / per_layer))
         run = eqx.tree_at(lambda each: each.model.layers, run, np.float64(layers))
-        words = f"the model has the width of {name} and {layers:.0f} layers"
+        words = f"model: the width of {name}, {layers:.0f} layers"
         if math.isnan(b.tokens):
             run = eqx.tree_at(lambda each: each.tokens, run, np.float64(20.0 * b["parameters"]))
-            words += "; tokens: 20 a parameter"
+            words += "; tokens: 20 per parameter"
         return _with_batch(run, b), words
-    said = f"as the catalogue's entry of {name}" if "training_tokens" in record.quantities else "20 a parameter"
+    said = f"as {name} in the catalog" if "training_tokens" in record.quantities else "20 per parameter"
     tokens = [f"{float(run.tokens):.4g} tokens, {said}"] if math.isnan(b.tokens) else []
     return _with_batch(run, b), "; ".join([*tokens, *record.words("approximations")])
 
@@ -139,7 +138,7 @@ def model_claim(b: Blueprint) -> ModelledClaim | str:
         return "there is no whole chip"
     run, words = workload_of(b)
     taken = [words] if words else []
-    taken += ["the network that the chip is sold with"] if beyond_host(b) else []
+    taken += ["network: as the chip is sold"] if beyond_host(b) else []
     if run is None:
         return _machine_alone(b, words)
     stated_batch = b.has("global_batch") or not math.isnan(b["batch_tokens"])
@@ -149,11 +148,9 @@ def model_claim(b: Blueprint) -> ModelledClaim | str:
 
 
 def beyond_host(b: Blueprint) -> bool:
-    """Return whether the stated network is faster than a chip's host interface. The chip's stock network is then assumed."""
-    entry = catalog.record("chips", str(b.word("chip")))
-    return b.has("scale_out_bandwidth") and b["scale_out_bandwidth"] > (1.0 + ROUNDED) * entry.si(
-        "host_bandwidth", math.inf
-    )
+    """Return whether the stated network is faster than a chip's link to its NICs. The chip's stock network is then assumed."""
+    most = nic_link(catalog.record("chips", str(b.word("chip")))) or math.inf
+    return b.has("scale_out_bandwidth") and b["scale_out_bandwidth"] > (1.0 + ROUNDED) * most
 
 
 def _cluster(b: Blueprint, chips: float, racks: bool = False) -> Any:
@@ -186,7 +183,7 @@ def _machine_alone(b: Blueprint, why: str) -> ModelledClaim | str:
     plan = catalog.plan(run, b.chips)
     report = evaluate_in_numpy(estimate, run, cluster, plan)
     racked = _racked(b, run, plan, report, b.chips)
-    return ModelledClaim(run, cluster, plan, report, racked, None, (f"the run is not known: {why}",), runs=False)
+    return ModelledClaim(run, cluster, plan, report, racked, None, (f"training run unknown: {why}",), runs=False)
 
 
 def _of_plan(b: Blueprint, run: TrainingRun, stated_batch: bool, taken: list[str]) -> ModelledClaim | str:
@@ -204,22 +201,22 @@ def _of_plan(b: Blueprint, run: TrainingRun, stated_batch: bool, taken: list[str
             near,
         )
     if chips > 1e9:
-        return "the plan takes more chips than anyone makes"
+        return "the plan takes more than a billion chips"
     batch, least = float(run.global_batch_sequences), dp * int(asked.get("micro_batch", 1))
     if batch % least:
         near = max(round(batch / least), 1) * least
         if stated_batch:
             refused["global_batch"] = f"{batch:,.0f} sequences do not divide among {dp:,} replicas", (float(near),)
-        taken.append(f"a batch of {near:,} sequences, which {dp:,} replicas share")
+        taken.append(f"batch of {near:,} sequences, a multiple of {dp:,} replicas")
         run = eqx.tree_at(lambda each: each.global_batch_sequences, run, np.float64(near))
     if "chips" in refused:
-        taken.append(f"judged on {chips:,} chips, which the plan divides")
+        taken.append(f"evaluated on {chips:,} chips, a multiple of the plan's")
     cluster = _cluster(b, chips)
     plan, report, settings = completed_plan(run, cluster, chips, asked)
     open_ = [name for name in GRID if name not in asked]
     if open_:
         taken.append(
-            f"of what the plan leaves open the best of {len(open_plan_settings(run, asked)):,}: {', '.join(open_)}"
+            f"settings that the plan leaves open, best of {len(open_plan_settings(asked)):,} combinations: {', '.join(open_)}"
         )
     racked = _racked(b, run, plan, report, chips)
     return ModelledClaim(
@@ -248,14 +245,14 @@ def _of_best(b: Blueprint, run: TrainingRun, stated_batch: bool, taken: list[str
         if found is not None:
             break
     else:
-        return f"no plan was found: {refusal}"
+        return f"no parallel plan found: {refusal}"
     plan, report, chosen, words = found
     if chips != stated:
         refused["chips"] = f"no plan divides {stated:,} chips", (float(chips),)
-        taken.append(f"judged on {chips:,} chips, which plans divide")
+        taken.append(f"evaluated on {chips:,} chips, which parallel plans divide")
     if not stated_batch:
         size = float(chosen.global_batch_sequences)
-        taken.append(f"a batch of {size:,.0f} sequences, {size * float(chosen.sequence_length) / 1e6:.3g} M tokens")
+        taken.append(f"batch of {size:,.0f} sequences, {size * float(chosen.sequence_length) / 1e6:.3g} M tokens")
     taken.append(words)
     racked, around = _racked(b, chosen, plan, report, chips), _around(b, chosen, report, chips)
     return ModelledClaim(chosen, _cluster(b, chips), plan, report, racked, around, tuple(taken), refused=refused)

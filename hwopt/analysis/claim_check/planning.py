@@ -1,7 +1,5 @@
 """Plan search for a claim: complete a partly stated plan, or find the best plan."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 
@@ -55,7 +53,7 @@ def plan_text(settings: dict[str, Any]) -> str:
     return ",".join(f"{name}={value}" for name, value in settings.items())
 
 
-def open_plan_settings(run: TrainingRun, asked: dict[str, str]) -> list[dict[str, Any]]:
+def open_plan_settings(asked: dict[str, str]) -> list[dict[str, Any]]:
     """Return all combinations of values of the settings that a stated plan leaves open."""
     grid = GRID if asked else USUAL
     free = {name: values for name, values in grid.items() if name not in asked}
@@ -76,8 +74,8 @@ def completed_plan(
 
     **Raises:** `UserError` where no completion is a valid plan.
     """
-    plans, settings, refusal = [], [], UserError("plan: nothing fits these degrees")
-    for trial in open_plan_settings(run, asked):
+    plans, settings, refusal = [], [], UserError("plan: no valid plan has these degrees")
+    for trial in open_plan_settings(asked):
         if int((asked | trial).get("pp", 1)) > 1 and trial.get("zero", 1) > 1:
             continue
         try:
@@ -107,9 +105,9 @@ def best_claim_plan(run: TrainingRun, cluster: Any) -> tuple[Any, Any, str]:
     factors = [len(divisors(max(count_of(each), 1))) for each in numbers]
     if np.prod(factors) <= MOST_FACTORS and float(run.model.layers) <= MOST_LAYERS:
         found = best_plan(run, cluster, alternatives=0).best
-        return found.plan, found.report, "by the best plan of all"
+        return found.plan, found.report, "parallel plan: the best of all"
     plan, report, _ = completed_plan(run, cluster, count_of(cluster.chips), {})
-    return plan, report, "by the best of usual plans: there are too many to look at all"
+    return plan, report, "parallel plan: the best of common plans, because there are too many to evaluate all"
 
 
 def nearby_batches(chips: int, batch: int) -> list[int]:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from hwopt import catalog
 from hwopt.catalog.schema import Record, parse
@@ -82,11 +81,6 @@ class Blueprint:
         """Return the claim with another value of a text setting."""
         changed = tuple((name, value if name == key else old) for name, old in self.words)
         return replace(self, words=changed)
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        """Return a key that identifies the claim's content."""
-        return self.words, self.numbers
 
     # Numbers derived from the stated ones.
 
@@ -167,4 +161,4 @@ def _possible(name: str, value: float, slug: str) -> None:
     if name in SHARES and value > 1.0:
         raise UserError(f'{said} must not exceed 1; write 0.41 or "41%"')
     if name == "chips" and value > 1e9:
-        raise UserError(f"{said}: more chips than anyone makes")
+        raise UserError(f"{said}: more than a billion chips")

@@ -15,6 +15,7 @@ import numpy as np
 from hwopt import catalog
 from hwopt.analysis.fleet.pipeline import fastest_pipeline
 from hwopt.catalog.load import leaf
+from hwopt.declared import shown
 from hwopt.design.variables import count_of
 from hwopt.errors import UserError, suggest
 from hwopt.hardware.cluster import Cluster, Fleet
@@ -56,7 +57,7 @@ class FleetAnswer:
 
     groups: tuple[FleetGroup, ...]  # in pipeline order, where there is a pipeline
     plan: FleetPlan | FleetPipeline
-    report: FleetReport
+    report: FleetReport = shown(spliced=True)
 
     @property
     def layout(self) -> str:
@@ -74,21 +75,26 @@ class FleetAnswer:
         return bool(self.report.feasible)
 
 
-class GroupValue(NamedTuple):
+@dataclass(frozen=True)
+class GroupValue:
     """Marginal value of a group in a fleet.
 
     The comparison is a fleet without the group. The group then draws no power, and the others take the whole batch. **Units:**
     s, J, USD, USD/J, USD/s.
     """
 
-    name: str
-    without: FleetAnswer | None  # None where the others cannot train alone
-    faster: float  # relative increase in tokens per second of useful work
-    saved_s: float  # time of the run
-    more_j: float  # energy of the run
-    most_usd_per_j: float  # break-even electricity price, with capital cost sunk; infinite: it pays at any price
-    owned_usd_per_s: float  # break-even value of a second of the run, capital cost sunk; below 0: it always pays
-    rented_usd_per_s: float  # the same where all costs of the group can be avoided
+    name: str = shown(key="chip")
+    without: FleetAnswer | None = shown(meaning="the fleet without the group; null where the others cannot train alone")
+    faster: float = shown(meaning="relative increase in tokens per second of useful work")
+    saved_s: float = shown("s", "time of the run that the group saves")
+    more_j: float = shown("J", "energy that the run needs more with the group")
+    most_usd_per_j: float = shown(
+        "USD/J", "break-even electricity price, capital cost sunk; null: it pays at any price"
+    )
+    owned_usd_per_s: float = shown(
+        "USD/s", "break-even value of a second of the run, capital cost sunk; below 0: it always pays"
+    )
+    rented_usd_per_s: float = shown("USD/s", "the same where all costs of the group can be avoided")
 
 
 @dataclass(frozen=True)
@@ -153,23 +159,19 @@ def _laid_out(
     why = _no_pipeline(run, groups, between)
     if layout == PIPELINE and why:
         raise UserError(f"layout = 'pipeline': {why}")
-    if layout == DATA or why:
-        return fastest_shares(run, groups, between, options), None, ""
-    try:
-        staged = pipeline(run, groups, options)
-    except UserError as error:
-        if layout == PIPELINE:
-            raise
-        return fastest_shares(run, groups, between, options), None, str(error)
-    if layout == PIPELINE:
-        return staged, None, ""
-    try:
-        shared_out = fastest_shares(run, groups, between, options)
-    except UserError as error:
-        return staged, None, str(error)
+    wanted = [DATA] if why else [PIPELINE, DATA] if layout == BEST else [layout]
+    answers, failed = [], ""
+    for each in wanted:
+        try:
+            staged = each == PIPELINE
+            answers.append(pipeline(run, groups, options) if staged else fastest_shares(run, groups, between, options))
+        except UserError as error:
+            if each == wanted[-1] and not answers:
+                raise
+            failed = str(error)
     slow = lambda each: (not each.feasible, float(each.report.step_time_s))
-    first, second = sorted((shared_out, staged), key=slow)
-    return first, second, ""
+    first, *others = sorted(reversed(answers), key=slow)
+    return first, others[0] if others else None, failed
 
 
 def _no_pipeline(run: TrainingRun, groups: Sequence[FleetGroup], between: _Between) -> str:
@@ -198,9 +200,7 @@ def pipeline(run: TrainingRun, groups: Sequence[FleetGroup], options: FleetOptio
             f"no pipeline over {names} {words}: try other counts of chips or another batch (--global-batch)"
         )
     order, plan = found
-    ordered = tuple(groups[i] for i in order)
-    report = evaluate_in_numpy(estimate, run, Fleet(tuple(each.cluster for each in ordered)), plan)
-    return FleetAnswer(ordered, plan, report)
+    return _answer(run, [groups[i] for i in order], plan)
 
 
 def restated(
@@ -233,31 +233,27 @@ def restated(
             f"{len(leaves)} numbers are not a plan of {len(ordered)} groups, which has {structure.num_leaves}"
         )
     plan = jax.tree.unflatten(structure, [leaf(number_of("leaves", each)) for each in leaves])
-    between = _Between(lines, local_steps)
-    if isinstance(plan, FleetPlan):
-        return FleetStudy(run, _answer(run, ordered, plan, between), ())
-    report = evaluate_in_numpy(estimate, run, Fleet(tuple(each.cluster for each in ordered)), plan)
-    return FleetStudy(run, FleetAnswer(tuple(ordered), plan, report), ())
+    between = _Between(lines, local_steps) if layout == DATA else _NOTHING
+    return FleetStudy(run, _answer(run, ordered, plan, between), ())
 
 
 def fleet_scope(study: FleetStudy) -> str:
     """Return a sentence that describes the plans and shares searched."""
     if len(study.whole.groups) == 1:
-        return "the best plan of one kind of chips, every valid one examined"
+        return "the best plan of one type of chip; every valid plan was evaluated"
     own = study.options
     if study.whole.layout == PIPELINE:
         sizes = ", ".join(map(str, own.micro_batches))
         return (
-            "examined: every order of kinds (as named for more than three), tensor parallelism within a domain, as many "
-            f"replicas on each kind, micro-batches of {sizes}, three ways to recompute, no interleaving; the "
-            f"{own.exact_pipelines} with the least step in fractions of layers had their layers shared out, the slowest stage "
-            "being least; other plans were not proved worse"
+            "searched: every order of chip types (as named for more than three), tensor parallelism within a domain, the same "
+            f"number of replicas on each type, micro-batches of {sizes}, three ways of recomputation, no interleaving; the "
+            f"{own.exact_pipelines} fastest of these, were layers divisible, were evaluated with whole layers; other plans are not "
+            "ruled out"
         )
     low, high = (f"{100 * each:g} %" for each in (own.least_share, own.most_share))
     return (
-        f"examined: for each kind of chips the {own.plans} best plans at the share that its speed suggests, at every share in "
-        f"whole micro-batches from {low} to {high} of that one; the shares with the shortest step of these are exact; other "
-        "plans were not proved worse"
+        f"searched: for each type of chip the {own.plans} best plans at the share in proportion to its speed, with every share "
+        f"in whole micro-batches from {low} to {high} of it; the shares are the best of these; other plans are not ruled out"
     )
 
 
@@ -269,9 +265,8 @@ def _check(run: TrainingRun, groups: Sequence[FleetGroup]) -> None:
         raise UserError(f"{len(groups)} groups of chips: name 1 to {MOST_GROUPS}")
     if run.ramp is not None:
         raise UserError("a fleet shares one batch: leave out the batch ramp (--batch-ramp none)")
-    for each in groups:
-        if count_of(each.cluster.sites.count) > 1:
-            raise UserError(f"{each.name}: groups of a fleet stand at one site")
+    if apart := [each.name for each in groups if count_of(each.cluster.sites.count) > 1]:
+        raise UserError(f"{apart[0]}: groups of a fleet stand at one site")
     names = [each.name for each in groups]
     if len(set(names)) < len(names):
         raise UserError(f"{', '.join(names)}: name each group once; chips of one kind are one group")
@@ -338,11 +333,14 @@ def fastest_shares(
     return _answer(run, groups, FleetPlan(chosen, tuple(leaf(share) for share in shares)), between)
 
 
-def _answer(run: TrainingRun, groups: Sequence[FleetGroup], plan: FleetPlan, between: _Between) -> FleetAnswer:
+def _answer(
+    run: TrainingRun, groups: Sequence[FleetGroup], plan: FleetPlan | FleetPipeline, between: _Between = _NOTHING
+) -> FleetAnswer:
     lines = between.of(len(groups))
     clusters = Fleet(tuple(each.cluster for each in groups), lines)
-    local = leaf(1 if lines is None else between.local_steps)
-    plan = replace(plan, groups=tuple(replace(each, local_steps=local) for each in plan.groups))
+    if isinstance(plan, FleetPlan):
+        local = leaf(1 if lines is None else between.local_steps)
+        plan = replace(plan, groups=tuple(replace(each, local_steps=local) for each in plan.groups))
     return FleetAnswer(tuple(groups), plan, evaluate_in_numpy(estimate, run, clusters, plan))
 
 

@@ -1,7 +1,5 @@
 """Pipeline parallelism across several chip types: candidate plans, allocation of layers, and the fastest pipeline."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator, Sequence

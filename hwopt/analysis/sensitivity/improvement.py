@@ -1,4 +1,7 @@
-"""Saving from a 10 % improvement of each input of an optimum, grouped by part of the machine."""
+"""Compute how much the best objective improves if one model input improves by 10 %, with the inputs grouped by part.
+
+Each saving is given as a share of the objective and in its unit. Temperatures change by 5 K instead.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from dataclasses import dataclass
 
 from hwopt.analysis.sensitivity.optimum import Parameter, Sensitivity
 from hwopt.analysis.sensitivity.ranges import UNSTATED_K
+from hwopt.declared import shown
 from hwopt.design.template_inputs import Input
 from hwopt.units import label
 
@@ -71,9 +75,9 @@ class ImprovementValue:
     """An input and the saving from its improvement by a tenth."""
 
     parameter: Parameter
-    factor: float  # factor on the input: 1.1, 0.9, or up to its limit
-    share: float  # relative saving of the objective, by the power law of the elasticity
-    saves: float  # absolute saving, in the objective's unit
+    factor: float = shown("", "factor on the input: 1.1, 0.9, or up to its limit")
+    share: float = shown("", "relative saving of the objective, by the power law of the elasticity")
+    saves: float = shown("", "absolute saving, in the objective's unit")
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,11 @@ class Parameter:
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetSensitivity(BudgetUse):
-    """A budget of the question, its shadow price at the optimum, and how the design follows its limit."""
+    """Describe one budget at the optimum: its use, its limit, and the gain from a larger limit.
+
+    `design_elasticities` says how the best design responds to the limit. It is the change of each continuous variable in
+    percent, for a limit that is 1 % larger.
+    """
 
     design_elasticities: Mapping[str, float] = shown("", "% of each continuous variable per % of the limit")
 
@@ -103,8 +107,8 @@ def sensitivity(
 ) -> Sensitivity:
     """Compute elasticities of the optimum of a design question to every input, and of metrics at its design.
 
-    Hardware is continuous, because integers have no derivative. A parametric chip is the exception: it is the one that
-    `optimize` returns. Its plan, stacks, dies, lanes and units are fixed; its areas and clock are free.
+    The design is the one that `optimize` returns. Its integers are fixed, because they have no derivative: chips, racks, NICs
+    and plan. Its clock, and the areas of a parametric chip, are free. Pass `problem().continuous` for continuous hardware.
 
     **Arguments:**
 
@@ -117,9 +121,7 @@ def sensitivity(
     **Raises:** `NoOptimum` where no design satisfies every budget; `UserError` for an unknown metric or variable, and for
     invalid bounds.
     """
-    asked = question_of(objective, "sensitivity")
-    problem = asked if asked.template.project is not None else asked.continuous
-    problem = problem.frozen(names_of("freeze", freeze)).narrowed(boxes_of(bounds or {}))
+    problem = question_of(objective, "sensitivity").frozen(names_of("freeze", freeze)).narrowed(boxes_of(bounds or {}))
     check_seconds(seconds)
     search = options_of("sensitivity", options, SearchOptions)
     workload = problem.template.workload

@@ -81,10 +81,12 @@ def _entry(each: Input, records: Mapping[str, Record]) -> tuple[Record, str, flo
     if not records:
         return None
     if each.name == "cluster.prices.chip_base_usd":
-        # Remainder of the chip's price after memory and links; the price list's factor makes it uncertain.
+        # Remainder of the chip's price after memory and links, or its least share of the price; the price list's factor makes
+        # it uncertain.
         paid, chip = records["prices"], records["chip"]
         price = chip.si("price", chip.si("peak.bf16") * paid.si("chip_usd_per_bf16_flops"))
-        return paid, "price_factor", price
+        least = paid.si("chip_base_floor_fraction") * paid.si("price_factor") * price
+        return paid, "price_factor", 0.0 if each.value <= least * (1.0 + 1e-6) else price
     keys = [key for key in (each.quantity.key, each.quantity.follows) if key]
     if each.label in TIERS:
         return _link(each.quantity.follows, each.label, records)

@@ -16,7 +16,7 @@ from hwopt.calibration.fit.posterior_summary import posterior_summary
 from hwopt.calibration.fit.transfer import own_prior, own_weights, own_widths
 from hwopt.calibration.validation.score import Scored
 from hwopt.errors import UserError, suggest
-from hwopt.hardware.calibration import CONSTANTS, OWN, Scopes
+from hwopt.hardware.calibration import CONSTANTS, Scopes
 from hwopt.options import options_of
 
 FEWEST = 1
@@ -144,14 +144,6 @@ def _groups(rows: Sequence[Scored], folds: int = FIT.folds) -> np.ndarray | None
         [str(order[name] % folds) for name in configurations],
     )
     return next((np.array(kind) for kind in kinds if len(set(kind)) > 1), None)
-
-
-def one_scale(rows: Sequence[Scored], scopes: Scopes, start: np.ndarray) -> np.ndarray:
-    """Return the errors of runs after fitting only their own step-time factor; all other constants stay at `start`."""
-    with_own = Scopes((*scopes.entries, ("level", OWN)))
-    observations = Observations.of(rows, by_cell=False, scopes=with_own)
-    mean, sd = np.append(start, 0.0), np.append(np.full(len(start), FIT.fixed_sd), FIT.wide * with_own.prior_sd[-1])
-    return observations.errors(fit(observations, start=mean, prior_mean=mean, prior_sd=sd).log_predicted_s)
 
 
 def _only(scopes: Scopes, names: Sequence[str], own: FitOptions) -> np.ndarray:

@@ -74,14 +74,13 @@ def notes(rows: Sequence[Scored], log_ratios: np.ndarray) -> list[str]:
     said = []
     if open_ := [row.row.line for row in rows if "stack" in row.assumed]:
         said.append(
-            f"{_lines(open_)}: the software is not stated and was weighed; state column stack, and --stack in hwopt estimate"
+            f"{_lines(open_)}: the software is not stated and was averaged over likely ones; state column stack, and --stack in "
+            "hwopt estimate"
         )
     if too_big:
-        said.append(f"{_lines(too_big)}: by the model the plan does not fit the memory; used all the same")
+        said.append(f"{_lines(too_big)}: by the model the plan does not fit the memory; used nevertheless")
     if unlike:
-        said.append(
-            f"{_lines(unlike)}: more than {UNLIKE:g} times what the fitted constants say; used, with less weight"
-        )
+        said.append(f"{_lines(unlike)}: off by more than a factor of {UNLIKE:g} from the fit; used with less weight")
     return said
 
 
@@ -104,10 +103,8 @@ def warnings(before: dict, held_out: dict | None, only: Iterable[str]) -> list[s
         return []
     was, now = 100.0 * before["mean_abs_error"], 100.0 * held_out["mean_abs_error"]
     advice = (
-        "leave --only out"
-        if list(only)
-        else "predict with the constants that it started at, or give runs that differ more"
+        "leave --only out" if list(only) else "use the constants that it started from, or add runs that differ more"
     )
     return [
-        f"this calibration worsens runs it has not seen: mean error {was:.1f} % before, {now:.1f} % each left out; {advice}"
+        f"this calibration worsens held-out predictions: mean error {was:.1f} % before, {now:.1f} % leave-one-out; {advice}"
     ]

@@ -20,7 +20,7 @@ from jaxtyping import Array
 
 from hwopt import catalog
 from hwopt.calibration.holdout import study_of
-from hwopt.calibration.intervals import DEVIATIONS, PredictionContext
+from hwopt.calibration.intervals import PredictionContext
 from hwopt.calibration.measured.columns import MeasuredRun
 from hwopt.calibration.validation.join import stacked
 from hwopt.calibration.validation.score import Cell, CellErrors, Scored, cell_errors, cells_of, mark_repeats
@@ -164,11 +164,6 @@ class Observations:
     def _log_literature_s(self) -> np.ndarray:
         return self.log_predicted_s(np.zeros(len(self.scopes.entries)))
 
-    @cached_property
-    def open_half_widths(self) -> np.ndarray:
-        """Half width of each run's interval that results from unstated settings alone."""
-        return DEVIATIONS * np.array([row.prediction.spread for row in self.rows])
-
     def errors(self, log_predicted_s: np.ndarray) -> np.ndarray:
         """Return (predicted - measured) / measured of the quantity that each row measures."""
         ratio = np.exp(log_predicted_s - self.log_measured_s)
@@ -178,9 +173,18 @@ class Observations:
     def over_cells(
         self, log_predicted_s: np.ndarray, of: Sequence[bool] | None = None, *, every: bool = False
     ) -> CellErrors:
-        """Return errors averaged over cells of complete rows that were predicted (not NaN).
+        """Return error statistics in which every group of similar runs counts once.
 
-        **Arguments:** `of`: mask of the runs to include; `every`: also include incomplete rows.
+        A group has the same source, model and chip. Errors are averaged within each group, then over the groups. Runs without a
+        prediction (NaN) are left out.
+
+        **Arguments:**
+
+        - `log_predicted_s`: natural logarithm of each run's predicted step time in seconds.
+        - `of`: for each run, whether to include it; None includes all.
+        - `every`: whether to include runs with an incomplete plan or of low quality as well.
+
+        **Returns:** statistics of the relative errors, (predicted - measured) / measured.
         """
         chosen = [
             [i for i in members if (every or complete(self.rows[i])) and (of is None or of[i])]

@@ -3,7 +3,6 @@
 The evaluation avoids optimistic bias: whole sources, software families or chip generations are held out, never single rows.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
@@ -159,10 +158,3 @@ def leave_out(
         predicted[out] = others.log_predicted_s[out]
         fits[str(group)] = others
     return predicted, fits
-
-
-def across(observations: Observations, fitted: Sequence[str], predicted: Sequence[str]) -> np.ndarray:
-    """Predict runs with constants fitted to some chip families only; runs of families not in `predicted` are NaN."""
-    families = np.array(observations.families)
-    others = fit(observations, np.where(np.isin(families, list(fitted)), observations.weights, 0.0))
-    return np.where(np.isin(families, list(predicted)), others.log_predicted_s, np.nan)

@@ -8,18 +8,14 @@ source are fitted and its other runs predicted.
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import cache
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from hwopt.calibration.fit.observations import complete
-from hwopt.calibration.intervals import MEMORY, PredictionContext, terms
+from hwopt.calibration.intervals import MEMORY
 from hwopt.calibration.validation.score import Scored
 from hwopt.catalog import Calibration, machine_key
-from hwopt.catalog.load import read_toml
-from hwopt.catalog.names import data_root
+from hwopt.catalog.calibrations import calibration_table
 from hwopt.hardware.calibration import Scopes
 
 ALIKE = 0.9
@@ -64,12 +60,6 @@ def own_prior(base: Calibration, scopes: Scopes) -> tuple[np.ndarray, np.ndarray
     return mean, np.maximum(sd, LEAST_SD * literature)
 
 
-@cache
-def _table() -> Mapping[str, float]:
-    table: Any = read_toml(Path(str(data_root() / "calibrations" / "own_runs.toml")))
-    return table["half_widths"]
-
-
 def residual_rms(log_ratios: np.ndarray, weights: np.ndarray) -> float:
     """Return the residual of a fit on its own runs: root mean square of log(predicted / measured), with a floor."""
     return math.hypot(float(np.sqrt(np.average(log_ratios**2, weights=weights))), RESIDUAL_FLOOR)
@@ -106,7 +96,7 @@ def own_widths(
     """
     if "base" not in base.intervals:
         return {}
-    table, own = _table(), dict(base.own)
+    table, own = calibration_table("own_runs")["half_widths"], dict(base.own)
     members: dict[str, list[int]] = {}
     for i, row in enumerate(rows):
         if weights[i] > 0.0 and row.case is not None:
@@ -120,11 +110,3 @@ def own_widths(
         published["base"] += table["base"] + sum(table[name] * x for name, x in features.items())
         own[machine] = published | {MEMORY: base.intervals.get(MEMORY, 0.1), "runs": runs + earlier}
     return own
-
-
-def published_log_width(row: Scored, base: Calibration, of: PredictionContext, without: str = "") -> float:
-    """Return the log half width of a run's step time from published errors alone; `of` and `without` as in `terms`."""
-    case, widths = row.case, base.intervals
-    assert case is not None
-    on = terms(case.workload, case.architecture, case.stack, base, without, of)
-    return widths["base"] + sum(widths.get(name, 0.0) * x for name, x in on.items())

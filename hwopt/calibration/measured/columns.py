@@ -156,7 +156,7 @@ def _entry(cell: str, column: TableColumn) -> str:
             raise ValueError(f"cannot be read: {error}") from None
         return cell
     if (slug := entry(kind, cell)) is None:
-        raise ValueError(f"is no {_ENTRIES[kind]} of the catalogue: {suggest(cell, catalog.names(kind))}")
+        raise ValueError(f"is no {_ENTRIES[kind]} of the catalog: {suggest(cell, catalog.names(kind))}")
     return slug
 
 
@@ -213,16 +213,16 @@ class MeasuredRow:
     stack: str | None = _named("software", "stacks", blank="weighed: those that run on the chip in that year", inferred=True)
 
     model_name: str = _text("model, by any name; shape and name together say which", essential=True)
-    workload: str | None = _named("model in the catalogue, its .toml or its config.json", "workloads",
+    workload: str | None = _named("model of the catalog, a .toml file or a config.json", "workloads",
                                   blank="the one called model_name", inferred=True)
     model_kind: str | None = _said("what it is made of; hybrids are skipped", "transformer", "hybrid", blank="transformer")
     model_family: str | None = _said("whose habits fill open shapes", "llama", "gpt", "gpt-neox", "palm", "qwen3", blank="llama")
     reduced_depth: bool | None = _yes("a slice of that model: params_B tells nothing", blank="no", inferred=True)
     params_B: float | None = _real("parameters", unit="10^9")
-    layers: int | None = _count("layers", blank="the catalogue's")
-    hidden: int | None = _count("width of the model", blank="the catalogue's")
-    ffn: int | None = _count("inner width of an MLP, or of one expert", blank="the catalogue's")
-    heads: int | None = _count("query heads", blank="the catalogue's")
+    layers: int | None = _count("layers", blank="the catalog's")
+    hidden: int | None = _count("width of the model", blank="the catalog's")
+    ffn: int | None = _count("inner width of an MLP, or of one expert", blank="the catalog's")
+    heads: int | None = _count("query heads", blank="the catalog's")
     kv_heads: int | None = _count("heads of keys and values", blank="heads", none=("mla", "latent"))
     head_dim: int | None = _count("width of a head", blank="hidden / heads")
     vocab: int | None = _count("vocabulary", unit="tokens", blank="the family's")
@@ -231,7 +231,7 @@ class MeasuredRow:
     dense_layers: int | None = _count("first layers without experts", low=0, blank="0", inferred=True)
 
     gpu: str = _text("accelerator, by any name", essential=True)
-    chip: str | None = _named("accelerator in the catalogue", "chips", blank="the one called gpu", inferred=True)
+    chip: str | None = _named("accelerator of the catalog", "chips", blank="the one called gpu", inferred=True)
     num_gpus: int | None = _count("accelerators", essential=True)
     gpus_per_node: int | None = _count("accelerators of a scale-up domain", blank="the chip's")
     tp: int | None = _count("tensor parallel degree", blank="1 where num_gpus = dp or the column is missing; else weighed")
@@ -271,7 +271,7 @@ class MeasuredRun(MeasuredRow):
     offloaded_activations: float | None = _share("share of kept activations in host memory", blank="0", inferred=True)
     logit_bytes: float | None = _real("bytes a logit keeps in the loss", unit="B", blank="the stack's", inferred=True)
     gathered_inputs: float | None = _share("share of what sequence parallelism gathers that is kept", blank="the stack's")
-    gradient_bytes: float | None = _real("bytes an element of gradients, held once", unit="B", blank="the stack's")
+    gradient_bytes: float | None = _real("bytes an element of gradients, held once", unit="B", blank="the stack's", inferred=True)
     bubble_share: float | None = _share("share of 1F1B's bubble that the schedule leaves", blank="1", inferred=True)
     interleaved: bool | None = _yes("where vpp is blank: more chunks than one", blank="no", inferred=True)
     attention_kernel: str | None = _said("whether scores stay on the chip", "fused", "unfused", blank="the stack's")

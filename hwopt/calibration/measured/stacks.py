@@ -1,4 +1,7 @@
-"""Defaults of software stacks for unstated settings: framework habits, supported chips, likely stacks by chip and year."""
+"""Provide default settings of training software for measured runs that do not state them.
+
+The module also tells which chips each software stack supports, and which stacks are likely for a chip and a year.
+"""
 
 from functools import cache
 from typing import NamedTuple

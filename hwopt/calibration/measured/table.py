@@ -146,5 +146,6 @@ def _intent(wanted: tuple[str, ...], free: list[str], cells: list[str]) -> str:
     for delimiter, spoken in ((";", "semicolons"), ("\t", "tabs")):
         if len(cells) <= 2 and any(delimiter in cell for cell in cells):
             return f"fields are separated by {spoken}; save with commas"
-    hints = [suggest(name, free) for name in wanted]
-    return next((hint for hint in hints if hint.startswith("did you mean")), hints[0])
+    hints = (suggest(name, free) for name in wanted)
+    others = f"unused columns of the file: {', '.join(free[:8])}" if free else "the file has no unused column"
+    return next((hint for hint in hints if hint.startswith("did you mean")), others)

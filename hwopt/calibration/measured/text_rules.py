@@ -9,7 +9,10 @@ from typing import NamedTuple
 
 
 class Rule(NamedTuple):
-    """A rule that derives a cell from a pattern in the text."""
+    """Specify how to fill one column of a table of measured runs from the free text in other columns.
+
+    The text is searched for a regular expression. A match gives one value, and a negated match another.
+    """
 
     column: str  # column of the derived cell
     cells: str  # columns to search, concatenated in this order
@@ -138,6 +141,8 @@ RUN = tuple(starmap(Rule, (
     ("host_graphs", _SETTINGS, r"cuda_graph=(?!none)(\w+/)?full_iteration", "step"),
     ("host_graphs", _SETTINGS, r"cuda_graph=transformer_engine/|cuda[ -]?graph", "parts", "none"),
     ("host_graphs", _SETTINGS, r"\bcuda_graphs?\b|\bgraphs\b", "", "none"),
+    # NVIDIA's scripts for these figures set grad_reduce_in_fp32 = False (Megatron-Bridge at 0013c9a); NeMo's stacks alone
+    ("gradient_bytes", "source", r"dgxc-benchmarking|megatron-bridge|nemo (24\.\d+|long-sequence) performance", "2"),
     # production: weeks of a real run, next to other jobs, or figures for a whole run
     ("operation", "notes source", _PRODUCTION, "production"),
     ("zero", "zero_stage", r"zero[- ]?0", "0"),

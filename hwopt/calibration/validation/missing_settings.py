@@ -130,9 +130,10 @@ def completed_rows(
     **Returns:** completed rows; one if all settings are stated.
     """
     weighed = [
-        (likely * usual, CompletedRow(row, circumstances, likely, usual), cells)
-        for circumstances, likely in _circumstances(row, chip, architecture).items()
-        for cells, usual in _combined(_plans(row, circumstances[0], shape), most)
+        (weight * share * usual, CompletedRow(row, (stack, number_format), weight * share, usual), cells)
+        for stack, weight in _stacks(row, architecture).items()
+        for number_format, share in _formats(row, stack, chip, architecture).items()
+        for cells, usual in _combined(_plans(row, stack, shape), most)
     ]
     weighed.sort(key=lambda each: -each[0])
     found: list[CompletedRow] = []
@@ -163,15 +164,6 @@ def _interleaves_too_much(row: MeasuredRun) -> bool:
     """Return whether a row has fewer micro-batches than pipeline stages, too few for an interleaved schedule."""
     assert row.dp and row.micro_batch and row.global_batch_sequences and row.pp
     return (row.vpp or 1) > 1 and row.global_batch_sequences / row.dp / row.micro_batch < row.pp
-
-
-def _circumstances(row: MeasuredRun, chip: str, architecture: str) -> dict[tuple[str, str], float]:
-    """Return combinations of software and number format with their probabilities."""
-    return {
-        (stack, number_format): weight * share
-        for stack, weight in _stacks(row, architecture).items()
-        for number_format, share in _formats(row, stack, chip, architecture).items()
-    }
 
 
 def _stacks(row: MeasuredRun, architecture: str) -> dict[str, float]:

@@ -9,29 +9,29 @@ def screen(result: dict) -> str:
     s = result["summary"]
     spread, coverage, inferred = s["release_spread"], s["interval_coverage"], s["inferred"]
     command = "python -m hwopt.calibration.measured.collected_text"
-    origin = f"{len(inferred)} inferred from the file's text; {command} writes them into it"
-    held = "none: these constants were not calibrated, or not to such models"
+    origin = f"{len(inferred)} inferred from text of the file; {command} adds them to it"
+    held = "none; these constants were not calibrated, or not to such models"
     if coverage is not None:
-        held = f"{100 * coverage:.0f} % of measured values inside, meant to be 80"
+        held = f"contain {100 * coverage:.0f} % of the measured values"
     lines = [
         f"{s['rows']} rows: {s['scored']} scored in {s['cells']} cells (source, model, accelerator), {s['skipped']} skipped",
         f"constants: {s['constants']}",
-        f"columns: {origin if inferred else 'as the file states them'}",
+        f"columns: {origin if inferred else 'as stated in the file'}",
         "",
         f"{'':38}{'median':>8}{'mean':>8}{'max':>8}{'bias':>8}",
-        f"{'error over cells':38}{_percent(s['median_abs_error'])}{_percent(s['mean_abs_error'])}"
+        f"{'absolute error per cell':38}{_percent(s['median_abs_error'])}{_percent(s['mean_abs_error'])}"
         f"{_percent(s['max_abs_error'])}{_percent(s['time_bias'], '+')}",
         *_operation_lines(s["by_group"].get("operation", {})),
-        f"{'one utilisation per accelerator':38}{_percent(s['baseline_abs_error'])}{_percent(s['baseline_mean_abs_error'])}",
+        f"{'baseline: constant MFU per chip':38}{_percent(s['baseline_abs_error'])}{_percent(s['baseline_mean_abs_error'])}",
     ]
     if spread["configurations"]:
         lines.append(
-            f"{'releases of one configuration differ':38}{_percent(spread['median'])}"
+            f"{'spread between software releases':38}{_percent(spread['median'])}"
             f"   (median of {spread['configurations']}; 90th percentile {100 * spread['p90']:.0f} %)"
         )
     lines += [
-        f"intervals: {held}",
-        "bias: predicted over measured step time; + is too slow",
+        f"80 % intervals: {held}",
+        "bias: predicted over measured step time, less 1; positive: predicted too slow",
         "",
         f"{'source':50}{'cells':>6}{'rows':>6}{'median':>8}{'bias':>8}",
     ]
@@ -40,7 +40,10 @@ def screen(result: dict) -> str:
         lines.append(f"{source[:49]:50}{of['cells']:6}{of['rows']:6}{errors}")
     lines += group_lines(s) if "phase" in s["by_group"] else []
     if again := s["superseded"]:
-        lines += ["", f"{again} scored rows repeat a run (older release or another metric) and do not count in cells"]
+        lines += [
+            "",
+            f"{again} scored rows repeat another row (older release, or another metric of the same run) and do not count",
+        ]
     if s["skipped"]:
         lines += [
             "",
@@ -74,7 +77,7 @@ def _skipped(reason: str, count: int, rows: list[dict]) -> str:
 
 def group_lines(summary: dict) -> list[str]:
     """Format errors over cells by software, chip and phase, with the coverage of intervals."""
-    head = f"{'':50}{'cells':>6}{'rows':>6}{'median':>8}{'mean':>8}{'bias':>8}{'inside':>8}"
+    head = f"{'':50}{'cells':>6}{'rows':>6}{'median':>8}{'mean':>8}{'bias':>8}{'covered':>8}"
     lines = ["", head]
     for what, groups in summary["by_group"].items():
         lines.append(f"by {what}")

@@ -145,8 +145,8 @@ def _pass(service: Service, cluster: Cluster, plan: Plan) -> dict[str, Array]:
     report = estimate(service, cluster, plan)
     return {
         "step_s": report.step_time_s,
-        "first_s": report.time_to_first_token_s,
-        "each_s": report.time_per_output_token_s,
+        "first_s": report.time_to_first_token_full_batch_s,
+        "each_s": report.time_per_output_token_full_batch_s,
         "tokens_per_s_per_chip": report.tokens_per_s_per_chip,
         "mfu": report.mfu,
         "memory": report.memory_per_chip_bytes,

@@ -11,7 +11,7 @@ class SkipReason(StrEnum):
     HEADLINE = "quality C: inconsistent or headline only"
     HYBRID = "not a plain transformer (hybrid or recurrent layers)"
     UNKNOWN_ACCELERATOR = "unknown accelerator"
-    UNKNOWN_SHAPE = "model shape not stated and model not in the catalogue"
+    UNKNOWN_SHAPE = "model shape not stated and model not in the catalog"
     INCOMPLETE_PLAN = "incomplete plan or batch"
     INCONSISTENT_PLAN = "inconsistent plan (degrees, chips, layers and batch do not fit together)"
     REPEATED = "repeats an earlier row cell for cell: counted once"

@@ -46,12 +46,20 @@ def _unsupported(row: MeasuredRun) -> str:
 
 
 def completed(row: MeasuredRun, assumed: list[str]) -> MeasuredRun:
-    """Complete the degrees and the batch of a row.
+    """Fill the blank parallel degrees and the blank micro-batch of a measured training run.
 
-    A degree whose column is missing in the file is 1. A blank cell is filled if degrees, chips and batch determine it. A row
-    without a plan first gets the plan with the least splitting; all candidate plans are weighted later.
+    A dp that is not stated follows from the chips and the other degrees. A cp or ep that is not stated becomes 1. A micro-batch
+    that is not stated gets a usual size.
 
-    **Raises:** `Skip` for missing required columns or an inconsistent plan.
+    A blank tp or pp becomes 1 where every chip is a replica, as does one without a column. Otherwise the row gets the possible plan
+    with the smallest `tp x pp x cp`. That plan only stands in: the prediction later averages over all possible plans.
+
+    **Arguments:**
+
+    - `row`: the measured run.
+    - `assumed`: list to which the names of the filled settings are added.
+
+    **Raises:** `Skip` if chips, sequence length or global batch are missing, or the degrees contradict each other.
     """
     require(row, "num_gpus", "seq_len", "global_batch_sequences")
     if states_no_plan(row):

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 FLAGS = (
     Flag(
         "blueprint",
-        "a .toml file of what is claimed, or the name of an entry of hwopt catalog blueprints",
+        ".toml file with the claims, or a name of hwopt catalog blueprints",
         PATH,
         needed=True,
     ),
-    replace(REPORT, meaning="also write the answer as one self-contained HTML page: lines, repairs, what was assumed"),
+    replace(REPORT, meaning="also write the answer as one self-contained HTML page: checks, corrections, assumptions"),
 )
 
 

@@ -6,21 +6,27 @@ from typing import TYPE_CHECKING
 
 from hwopt.cli.commands.optimize import BOUNDS, FREEZE
 from hwopt.cli.flags import Flag
-from hwopt.cli.output import is_watched
-from hwopt.cli.question import asked_objective
-from hwopt.cli.value_types import NAMES, POSITIVE
+from hwopt.cli.question import asked_objective, search_settings
+from hwopt.cli.value_types import NAMES, POSITIVE, number
 from hwopt.errors import UserError
+from hwopt.units import separated
 
 if TYPE_CHECKING:
     from hwopt.output.answer import Answer
 
 FLAGS = (
-    Flag("--chips", "chips of the catalogue to compare: h100-sxm,b200,mi300x; * for all", NAMES, needed=True),
+    Flag(
+        "--chips",
+        "chips of the catalog to compare: h100-sxm,b200,mi300x; * for all; or their number, where --chip names "
+        "them: --chip h100-sxm,b200 --chips 16384",
+        NAMES,
+        needed=True,
+    ),
     FREEZE,
     BOUNDS,
     Flag(
         "--seconds",
-        "time limit, s; chips not reached by then are left out (default: no limit)",
+        "time limit, s; chips not searched by then are left out (default: no limit)",
         POSITIVE,
         math.inf,
     ),
@@ -29,11 +35,19 @@ FLAGS = (
 
 def answer(options: argparse.Namespace) -> "Answer":
     """Return the comparison of the chips that the flags name."""
-    if "chip" in options.given:
-        raise UserError("--chip: --chips names the chips to compare; leave --chip out")
+    names, counted = options.chips, options.chips[0].isdecimal()
+    if counted != ("chip" in options.given):
+        raise UserError(
+            f"--chips {names[0]}: name the chips as well, such as --chip h100-sxm,b200"
+            if counted
+            else "--chip: --chips names the chips to compare; leave --chip out, or write their number after --chips"
+        )
+    options.chips = None
+    if counted:
+        options.chips, names = number("--chips", names[0], integer=True), separated("--chip", options.chip, ",")
+        options.chip = None
     objective = asked_objective(options)
     from hwopt.analysis.comparison import compare
     from hwopt.output.answers.comparison import comparison_answer
 
-    how = {"freeze": options.freeze, "bounds": options.bounds, "progress": is_watched(options)}
-    return comparison_answer(compare(objective, options.chips, seconds=options.seconds, **how))
+    return comparison_answer(compare(objective, names, **search_settings(options)))

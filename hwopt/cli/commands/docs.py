@@ -9,7 +9,9 @@ from hwopt.cli.flags import Flag
 from hwopt.cli.runner import Rendered
 from hwopt.cli.value_types import TEXT
 
-DOCS = (Flag("topic", "a page: a command, a theme of the physics, or what the list without a topic names", TEXT),)
+DOCS = (
+    Flag("topic", "a page of the guide, such as a command or a topic of the physics (default: list all pages)", TEXT),
+)
 
 
 def docs(options: argparse.Namespace) -> Rendered:

@@ -1,15 +1,21 @@
 """`hwopt estimate`: time, memory, power and cost of one cluster under one plan; exit code 1 where the plan does not fit."""
 
 import argparse
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hwopt.cli.cluster_flags import CLUSTER, DECODE_CHIP, DISAGGREGATED, TRAINING
+from hwopt.cli.exports import EXPORT, check_export, estimate_command, launch_files, same_degrees
 from hwopt.cli.flags import Flag
 from hwopt.cli.reproduce import DESIGN, reproduce
-from hwopt.cli.runner import Rendered
 from hwopt.cli.value_types import INTEGER, SETTINGS, SPOT, TEXT, ValueType, integer
 from hwopt.errors import UserError
+
+if TYPE_CHECKING:
+    from hwopt.cli.runner import Rendered
+    from hwopt.output.answer import Answer
 
 
 def _replicas(flag: str, text: str) -> int | str:
@@ -20,22 +26,27 @@ def _replicas(flag: str, text: str) -> int | str:
 FLAGS = (
     *(replace(each, needed=False) for each in CLUSTER),
     DESIGN,
-    Flag("--plan", "tp=8,pp=16,dp=128,cp=1,ep=1,vpp=1,mbs=1,zero=1,recompute=none; of a service tp, pp, dp, ep, expert_tp, "
-         "batch, redundant_experts, two_batches, cache_split; default: the fastest that fits, of a service the cheapest; "
-         "disaggregated, that of decode", SETTINGS),
-    Flag("--prefill-plan", "plan of the chips for prefill: tp=4,batch=1", SETTINGS, modes=DISAGGREGATED),
-    Flag("--prefill-chips", "how many of the chips are for prefill", INTEGER, modes=DISAGGREGATED),
+    Flag("--plan", "parallel plan: tp=8,pp=16,dp=128,cp=1,ep=1,vpp=1,mbs=1,zero=1,recompute=none; for a service: tp, pp, dp, ep, "
+         "expert_tp, batch, redundant_experts, two_batches, cache_split; with --prefill-plan it is the plan of decode (default: "
+         "the fastest plan that fits; for a service the cheapest)", SETTINGS),
+    Flag("--prefill-plan", "disaggregated serving: parallel plan of the prefill chips, such as tp=4,batch=1", SETTINGS,
+         modes=DISAGGREGATED),
+    Flag("--prefill-chips", "disaggregated serving: number of chips for prefill", INTEGER, modes=DISAGGREGATED),
     DECODE_CHIP,
-    Flag("--spot", "preemptible chips: mean time until a group is preempted (every), until it is back (return), discount, chips "
-         "of a group (default: a server): every=10h,return=30min,discount=0.6,chips=8", SPOT, modes=TRAINING),
-    Flag("--backup-replicas", "steps that leave out the gradients of the slowest replicas: how many, or best",
+    EXPORT,
+    Flag("--spot", "also evaluate the run on preemptible (spot) chips: mean time to preemption of a group (every), mean "
+         "time until it "
+         "returns (return), price discount, chips per group (default: a server): "
+         "every=10h,return=30min,discount=0.6,chips=8", SPOT, modes=TRAINING),
+    Flag("--backup-replicas", "also evaluate steps that drop the gradients of the slowest replicas: their number, or best",
          ValueType("N|best", _replicas), modes=TRAINING),
-    Flag("--pretrained", "what the model was trained on before this run, which fine-tunes it: text, text-and-code, or a .toml; "
-         "reports how much fine-tuning data that is worth", TEXT, modes=TRAINING),
+    Flag("--pretrained", "data of an earlier pre-training that this run fine-tunes: text, text-and-code, or a .toml file; "
+         "reports how much "
+         "fine-tuning data the pre-training replaces", TEXT, modes=TRAINING),
 )  # fmt: skip
 
 
-def answer(options: argparse.Namespace) -> Rendered:
+def answer(options: argparse.Namespace) -> "Answer | Rendered":
     """Return the estimate of the cluster and plan that the flags state."""
     if options.design is not None:
         return reproduce(options)
@@ -46,64 +57,88 @@ def answer(options: argparse.Namespace) -> Rendered:
     from hwopt.cli.request import cluster_request
 
     work = cluster_request(options, FLAGS)
+    from hwopt.design.plan_lattice import undocumented
     from hwopt.model.estimate import estimate
-    from hwopt.output.answers.documents import report_document
-    from hwopt.output.answers.screens import estimate_screen
-    from hwopt.output.text.backup_workers import backup_document, backup_lines
-    from hwopt.output.text.daily_load import day_document, day_lines
-    from hwopt.output.text.plans import plan_document
-    from hwopt.output.text.preemption import spot_document, spot_lines
-    from hwopt.output.text.transfer_learning import transfer_document, transfer_lines
+    from hwopt.model.facility.preemption import spot_report
+    from hwopt.output.answers.estimate import estimate_answer
+    from hwopt.output.text.backup_workers import backup_section
+    from hwopt.output.text.cluster import financing
+    from hwopt.output.text.daily_load import day_section
+    from hwopt.output.text.preemption import spot_section
+    from hwopt.output.text.transfer_learning import transfer_section
     from hwopt.planning.plan_search import best_plan
     from hwopt.trace.cache import evaluate_in_numpy
 
-    worth, before = _transfer(options, work)
+    for chip in work.chips:
+        check_export(options.export, work.workload, chip, options.precision)
+    worth, before = (None, "") if options.pretrained is None else _transfer(options, work)
     cluster, plan = work.cluster(options.chips), work.plan()
     preempted = _preempted(options, cluster)
     if isinstance(options.backup_replicas, int) and options.backup_replicas >= options.chips:
         raise UserError(
-            f"--backup-replicas {options.backup_replicas}: {options.chips:,} chips are fewer replicas than that"
+            f"--backup-replicas {options.backup_replicas}: {options.chips:,} chips have fewer replicas than that"
         )
     if plan is None:
         plan, report, _ = best_plan(work.workload, cluster, alternatives=0).best
     else:
         report = evaluate_in_numpy(estimate, work.workload, cluster, plan)
-    spot = preempted and _spot(preempted, work, cluster, plan, report)
-    left_out = _backup(options, work, cluster, plan, report)
-    day = _day(options, work, cluster, plan, report)
-    around = work.interval(report, plan), options.constants
-    plan_and_report = lambda: {"plan": plan_document(report, plan)} | report_document(report, *around)
-    return Rendered(
-        lambda: (
-            work.document
-            | plan_and_report()
-            | {"bill": _bill(work, cluster, plan)}
-            | spot_document(spot)
-            | backup_document(left_out)
-            | day_document(day)
-            | transfer_document(worth)
-        ),
-        lambda: "\n".join(
-            [
-                estimate_screen(report, plan, work.title, *around),
-                *spot_lines(spot, report),
-                *backup_lines(left_out),
-                *day_lines(day),
-                *transfer_lines(worth, before),
-            ]
-        ),
-        bool(report.feasible),
+    run, fits = (work.workload, cluster, plan), bool(report.feasible)
+    if options.export is not None and fits:
+        return _launch_files(options, work, *run, report)
+    spot = evaluate_in_numpy(spot_report, *run, preempted, report) if fits and preempted is not None else None
+    left_out = _backup(options.backup_replicas, *run, report) if fits and options.backup_replicas is not None else None
+    day = _day(options.day_curve, *run) if fits and options.day_curve is not None else None
+    missing = undocumented(plan, cluster.stack.capabilities) if options.mode in TRAINING.names else []
+    also = {
+        "undocumented": missing or None, "bill": _bill(work, cluster, plan), "spot": spot, "backup": left_out, "day": day,
+        "transfer": worth,
+    }  # fmt: skip
+    more = [
+        *([spot_section(spot, report)] if spot is not None else []),
+        *([backup_section(left_out)] if left_out is not None else []),
+        *([day_section(day)] if day is not None else []),
+        *([transfer_section(worth, before)] if worth is not None else []),
+    ]
+    around = work.interval(report, plan)
+    stack = options.stack or work.stack
+    note = f"\n  software       {stack} does not document {', '.join(missing)}: --any-software" if missing else ""
+    financed = financing(cluster.groups[0].prices)
+    return estimate_answer(
+        report, plan, work.title + note, around, options.constants, work.document, also, more, financed
     )
 
 
-def _day(options: argparse.Namespace, work: Any, cluster: Any, plan: Any, report: Any) -> Any:
-    """Evaluate the machine over a day of requests; None where not requested, or for a plan that does not fit."""
-    if options.day_curve is None or not bool(report.feasible):
-        return None
+def _launch_files(
+    options: argparse.Namespace, work: Any, workload: Any, cluster: Any, plan: Any, report: Any
+) -> "Rendered":
+    """Return the launch settings of the plan, or of the nearest that the software of `--export` can express.
+
+    The nearest is the best plan with the same degrees; where none of them can be expressed and fits, the best of all.
+    """
+    from hwopt.planning.plan_search import best_plan
+    from hwopt.planning.plan_table import PlanCandidate
+
+    def again(allowed: Callable[[Any], Any]) -> Any:
+        search = lambda which: best_plan(workload, cluster, None, 0, disaggregate=plan.disaggregated, allowed=which)
+        if not plan.disaggregated:
+            with suppress(UserError):
+                near = search(lambda plans: allowed(plans) & same_degrees(plans, plan))
+                if near.feasible:
+                    return near
+        return search(allowed)
+
+    return launch_files(
+        options, work.title, options.workload, (workload, cluster), PlanCandidate(plan, report, 0.0), again, work.chips,
+        lambda best: estimate_command(options, (*CLUSTER, DECODE_CHIP), best), lambda: work.document,
+    )  # fmt: skip
+
+
+def _day(curve: str, service: Any, cluster: Any, plan: Any) -> Any:
+    """Evaluate the machine over a day of requests."""
     from hwopt.analysis.daily_load import daily_load
     from hwopt.catalog.day_curves import day_curve
 
-    return daily_load(work.workload, cluster, plan, day_curve(options.day_curve))
+    return daily_load(service, cluster, plan, day_curve(curve))
 
 
 def _preempted(options: argparse.Namespace, cluster: Any) -> Any:
@@ -116,36 +151,21 @@ def _preempted(options: argparse.Namespace, cluster: Any) -> Any:
     group = said.get("chips", min(server, float(options.chips)))
     chips = catalog.spot(said["every"], said["return"], said["discount"], group)
     if options.chips % group:
-        raise UserError(f"--spot chips={group:g}: groups of so many are not {options.chips:,} chips")
+        raise UserError(f"--spot chips={group:g}: {options.chips:,} chips are not a multiple of that group size")
     if float(cluster.sites.count) > 1.0:
-        raise UserError("--spot: chips of several sites come and go by their sites: ask about one site")
+        raise UserError("--spot: only for one site; leave out --sites")
     return chips
 
 
-def _spot(chips: Any, work: Any, cluster: Any, plan: Any, report: Any) -> Any:
-    """Evaluate the run on preemptible chips; None for a plan that does not fit."""
-    from hwopt.model.facility.preemption import spot_report
-    from hwopt.trace.cache import evaluate_in_numpy
-
-    return (
-        evaluate_in_numpy(spot_report, work.workload, cluster, plan, chips, report) if bool(report.feasible) else None
-    )
-
-
-def _backup(options: argparse.Namespace, work: Any, cluster: Any, plan: Any, report: Any) -> Any:
-    """Evaluate the run without its slowest replicas; None where not requested, or for a plan that does not fit."""
-    if options.backup_replicas is None:
-        return None
+def _backup(dropped: int | str, run: Any, cluster: Any, plan: Any, report: Any) -> Any:
+    """Evaluate the run without its slowest replicas."""
     from hwopt.analysis.backup_workers import backup
 
-    asked = None if options.backup_replicas == "best" else options.backup_replicas
-    return backup(work.workload, cluster, plan, report, asked) if bool(report.feasible) else None
+    return backup(run, cluster, plan, report, None if isinstance(dropped, str) else dropped)
 
 
 def _transfer(options: argparse.Namespace, work: Any) -> tuple[Any, str]:
-    """Return the value of pre-training to the run and the title of the pre-training; None and "" where not requested."""
-    if options.pretrained is None:
-        return None, ""
+    """Return the value of pre-training to the run and the title of the pre-training."""
     from hwopt import catalog
     from hwopt.model.training.transfer_learning import transferred
     from hwopt.trace.cache import evaluate_in_numpy
@@ -154,7 +174,7 @@ def _transfer(options: argparse.Namespace, work: Any) -> tuple[Any, str]:
     law, entry = catalog.transfer(options.pretrained), catalog.record("transfers", options.pretrained)
     if isinstance(work.workload.model, Operators):
         raise UserError(
-            "--pretrained: the law of transfer is one of transformers on text, the workload is a table of operators"
+            "--pretrained: the transfer law holds for transformers on text; this workload is a table of operators"
         )
     return evaluate_in_numpy(transferred, work.workload, law), entry.title
 
@@ -164,9 +184,10 @@ def _bill(work: Any, cluster: Any, plan: Any) -> list[dict[str, Any]]:
     from hwopt.output.text.bill import cluster_bill
 
     if len(work.kinds) == 1:
-        return cluster_bill(cluster, work.records)
+        return cluster_bill(cluster, work.workload, work.records)
     rows = []
     for group, each in work.kinds.items():
         own = each.cluster(round(float(getattr(plan, group).chips)))
-        rows += [row | {"part": f"{group}: {row['part']}"} for row in cluster_bill(own, each.records)]
+        own = own.unstored if group == "prefill" else own
+        rows += [row | {"part": f"{group}: {row['part']}"} for row in cluster_bill(own, work.workload, each.records)]
     return sorted(rows, key=lambda row: -row["count"] * row["unit_price"])

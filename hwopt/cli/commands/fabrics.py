@@ -21,13 +21,14 @@ _OTHERS = ("--mode", "--latency-tail-s", "--bandwidth-spread", "--rack-chips")
 FLAGS = (
     *(replace(each, modes=None) for each in CLUSTER
       if each.modes in (None, TRAINING) and each.name not in _OTHERS),
-    Flag("--fabrics", "names of the catalogue or .toml files, side by side (default: all of the catalogue)", NAMES),
-    Flag("--racks", "chips in a rack instead, side by side: 8,32,72: what density costs, with the failures that come along", NAMES),
-    Flag("--domains", "chips in a scale-up domain instead, side by side: 8,72: what a larger one saves, even and uneven", NAMES),
-    Flag("--spread", "relative spread of the least even links (default: the upper end of the operation's range)", NOT_NEGATIVE),
-    Flag("--tail-s", "mean of their latencies' tail, s (default: likewise)", NOT_NEGATIVE),
-    Flag("--plan", "of all machines: tp=8,pp=16,... (default: the cheapest of each in production)", SETTINGS),
-    replace(FIGURE, meaning="also plot the cost of the run by machine and unevenness, to this image file"),
+    Flag("--fabrics", "fabrics to compare: catalog entries or .toml files (default: all of the catalog)", NAMES),
+    Flag("--racks", "compare rack densities instead, in chips per rack: 8,32,72; failures of denser racks included", NAMES),
+    Flag("--domains", "compare scale-up domain sizes instead, in chips: 8,72", NAMES),
+    Flag("--spread", "worst case: relative standard deviation of link bandwidth (default: upper end of the catalog's "
+         "range)", NOT_NEGATIVE),
+    Flag("--tail-s", "worst case: mean latency tail, s (default: upper end of the catalog's range)", NOT_NEGATIVE),
+    Flag("--plan", "parallel plan of all machines: tp=8,pp=16,... (default: the cheapest of each with typical jitter)", SETTINGS),
+    replace(FIGURE, meaning="also plot the cost of the run by machine and level of jitter, to this image file"),
     replace(REPORT, meaning="also write the answer as one self-contained HTML page: costs, plans, sources"),
 )  # fmt: skip
 
@@ -37,9 +38,9 @@ def answer(options: argparse.Namespace) -> "Answer":
     varied = [flag for flag in ("racks", "domains", "fabrics") if getattr(options, flag) is not None]
     if len(varied) > 1:
         one, other = varied[:2]
-        raise UserError(f"--{one} and --{other}: name one of them; with --{one}, --fabric is that of all")
+        raise UserError(f"--{one} and --{other}: keep one; with --{one}, --fabric names the fabric of all machines")
     if options.domains is not None and options.domain is not None:
-        raise UserError(f"--domains and --domain {options.domain}: name one of them")
+        raise UserError(f"--domains and --domain {options.domain}: keep one")
     if options.racks is None and options.domains is None and options.fabric is not None:
         raise UserError(
             f"--fabric {options.fabric}: write --fabrics {options.fabric}, or --racks to vary the density on it"
@@ -66,7 +67,7 @@ def answer(options: argparse.Namespace) -> "Answer":
     }
     title = f"{catalog.named(options.workload)} on {options.chips:,} x {options.chip}, {options.precision}, site {options.site}"
     title = escape.line(title + work.operated)
-    answer = fabrics_answer(found, title, around, options.constants, work.document, work.sources)
+    answer = fabrics_answer(found, title + work.words, around, options.constants, work.document, work.sources)
     if not found.trained:  # the screen says why there is nothing to draw
         return answer
     from hwopt.output.figures.fabrics import plot_fabrics

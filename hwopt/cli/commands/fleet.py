@@ -26,24 +26,27 @@ def _groups(flag: str, text: str) -> dict[str, int]:
     for part in text.split(","):
         name, colon, count = (each.strip() for each in part.rpartition(":"))
         if not (colon and name and count):
-            raise UserError(f"{flag} {text}: write chips and how many, h100-sxm:1024,a100-80:2048")
+            raise UserError(f"{flag} {text}: write CHIP:NUMBER, such as h100-sxm:1024,a100-80:2048")
         if name in found:
-            raise UserError(f"{flag} {text}: '{name}' stands twice")
+            raise UserError(f"{flag} {text}: duplicate chip '{name}'")
         found[name] = INTEGER.read(flag, count)
     return found
 
 
 FLAGS = (
-    Flag("file", "a .toml of the run and its [[groups]]: chip, chips, plan, and what else differs (optional)", PATH),
-    Flag("--groups", "chips of each kind: h100-sxm:1024,a100-80:2048", ValueType("CHIP:CHIPS", _groups)),
-    Flag("--lines", "WAN links, where each group is a site of its own: continental, ... (default: all in one place)", TEXT),
-    Flag("--local-steps", "steps between exchanges of sites", INTEGER, 1),
-    Flag("--layout", "what groups split: data (sequences), pipeline (layers of one pipeline), best of both",
+    Flag("file", "a .toml file with the run and its [[groups]]: chip, chips, plan and other settings of each group "
+         "(optional)", PATH),
+    Flag("--groups", "number of chips of each type: h100-sxm:1024,a100-80:2048", ValueType("CHIP:CHIPS", _groups)),
+    Flag("--lines", "wide-area links if each group is a separate site: continental, ... (default: one site)", TEXT),
+    Flag("--local-steps", "steps between gradient exchanges of the sites", INTEGER, 1),
+    Flag("--layout", "how groups share the work: data (sequences of a batch), pipeline (layers of one pipeline), or best "
+         "(the faster)",
          one_of("best", "data", "pipeline"), "best"),
     *(replace(each, modes=None, needed=False) for each in CLUSTER
       if each.modes in (None, TRAINING) and each.name not in _OTHERS),
-    replace(FIGURE, meaning="also plot shares and waits of the groups, to this image file"),
-    replace(REPORT, meaning="also write the answer as one self-contained HTML page: shares, plans, what each group adds, sources"),
+    replace(FIGURE, meaning="also plot share and idle time of each group, to this image file"),
+    replace(REPORT, meaning="also write the answer as one self-contained HTML page: shares, plans, marginal value of each "
+         "group, sources"),
 )  # fmt: skip
 
 _OF_GROUP = {each.attribute: each for each in MACHINE if each.modes is None}
@@ -133,16 +136,18 @@ def _stated(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Return the groups as stated by flags or file; options of the run in the file are set where no flag sets them."""
     if options.file is None:
         if options.groups is None:
-            raise UserError("--groups is needed, or a .toml of them: hwopt fleet --groups h100-sxm:512,a100-80:512 ...")
+            raise UserError(
+                "--groups or a .toml file of them is needed: hwopt fleet --groups h100-sxm:512,a100-80:512 ..."
+            )
         return [{"chip": chip, "chips": chips} for chip, chips in options.groups.items()]
     if options.groups is not None:
-        raise UserError(f"--groups: {options.file} states groups already; name one of them")
+        raise UserError(f"--groups: {options.file} has groups already; keep one")
     from hwopt.catalog.load import read_toml
 
     text = read_toml(Path(options.file))
     tables = text.pop("groups", None)
     if not isinstance(tables, list) or not tables or not all(isinstance(each, dict) for each in tables):
-        raise UserError(f'{options.file}: no [[groups]]: state chips of each kind, chip = "h100-sxm" and chips = 1024')
+        raise UserError(f'{options.file}: no [[groups]]: give each group chip = "h100-sxm" and chips = 1024')
     for key, value in text.items():
         if key not in _OF_RUN:
             raise UserError(f"{options.file}: unknown key '{key}': {suggest(key, (*_OF_RUN, 'groups'))}")

@@ -12,23 +12,28 @@ from hwopt.errors import UserError
 
 _RUNS = Flag(
     "file",
-    "CSV file of measured runs; hwopt validate --columns lists its columns, --template prints a first line to start from",
+    "CSV file of measured runs; hwopt validate --columns lists its columns, --template prints a header line to start from",
     PATH,
 )
 
 VALIDATE = (
     _RUNS,
-    Flag("--figure", "also plot predicted over measured speed, to this image file", PATH),
+    Flag("--figure", "also plot predicted against measured speed, to this image file", PATH),
     CONSTANTS,
-    Flag("--columns", "print every column that a file of measured runs may have, with its meaning, and stop", SWITCH, False),
-    Flag("--template", "print the first line of such a file, the columns without which no row is scored first, and stop",
+    Flag("--columns", "print the columns that a file of measured runs may have, with their meanings, and stop", SWITCH, False),
+    Flag("--template", "print a header line for such a file, essential columns first, and stop",
          SWITCH, False),
 )  # fmt: skip
 
 CALIBRATE = (
     _RUNS,
-    Flag("--out", "TOML file to write, which --constants of other commands takes", PATH),
-    Flag("--only", "constants to fit, comma-separated: stack_gemm_efficiency for one scale", NAMES, ()),
+    Flag("--out", "TOML file to write; other commands read it with --constants", PATH),
+    Flag(
+        "--only",
+        "constants to fit, comma-separated; stack_gemm_efficiency alone fits one factor (default: all)",
+        NAMES,
+        (),
+    ),
     CONSTANTS,
 )
 

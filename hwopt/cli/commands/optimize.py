@@ -4,24 +4,37 @@ import argparse
 import math
 import time
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hwopt import escape
 from hwopt.cli.exports import EXPORT, check_export, launch_files
 from hwopt.cli.flags import Flag
 from hwopt.cli.output import is_watched
 from hwopt.cli.paths import REPORT
-from hwopt.cli.question import CHOICES, SEED, asked_objective, check_choices
+from hwopt.cli.plan_args import LIMITS
+from hwopt.cli.question import CHOICES, SEED, asked_objective
 from hwopt.cli.runner import Rendered
 from hwopt.cli.value_types import BOXES, CONFIDENCE, NAMES, POSITIVE, SHARES, SWITCH, one_of
 from hwopt.errors import UserError
 
-FREEZE = Flag("--freeze", "variables or categories to keep as they are: scale_up_domain,chip,network", NAMES, ())
+if TYPE_CHECKING:
+    from hwopt.output.answer import Answer
+
+FREEZE = Flag(
+    "--freeze",
+    "variables or categories of variables to keep at their present values: scale_up_domain,chip,network",
+    NAMES,
+    (),
+)
 BOUNDS = Flag(
-    "--bounds", "search ranges in SI units, in place of the usual ones: tp=8:16,chips_per_rack=32:32", BOXES, {}
+    "--bounds",
+    "search ranges of variables, in SI units: tp=8:16,chips_per_rack=32:32 (default: those of the question)",
+    BOXES,
+    {},
 )
 SECONDS = Flag(
-    "--seconds", "time limit, s: the best answer found by then, with its gap (default: no limit)", POSITIVE,
+    "--seconds", "time limit of the search, s; then prints the best design found, with its optimality gap (default: no limit)",
+    POSITIVE,
     math.inf,
 )  # fmt: skip
 
@@ -29,17 +42,16 @@ FLAGS = (
     FREEZE,
     BOUNDS,
     CHOICES,
-    Flag("--regime", "certified (proved over whole units), relaxed (proved over continuous hardware) or local (a "
-         "quick search, no proof); "
-         "default certified", one_of("certified", "relaxed", "local"), "certified"),
-    Flag("--confidence", "probability that all budgets hold together when step time, prices, failures and power are off: 0.9",
-         CONFIDENCE),
-    Flag("--vary", "numbers to learn more about, and by what share each may be off: hbm=30%%,electricity=30%%; "
-         "regret of today's answer and "
-         "the value of knowing each", SHARES, {}),
-    Flag("--alternatives", "three answers side by side: as sold, the relaxed one rounded to whole units, and "
-         "redesigned", SWITCH, False),
-    Flag("--one-sided-prices", "what each budget is worth 1 %% down and up, all integers solved again", SWITCH, False),
+    Flag("--regime", "certified (global search over buildable designs, with a proof), relaxed (the same over continuous hardware) "
+         "or local (quick, without a proof); default certified", one_of("certified", "relaxed", "local"), "certified"),
+    Flag("--confidence", "chance constraint: probability with which all budgets must hold under uncertain step times, prices, "
+         "failure rates and power, such as 0.9", CONFIDENCE),
+    Flag("--vary", "value-of-information analysis: uncertain inputs, each with the share by which it may be off, such as "
+         "hbm=30%%,electricity=30%%", SHARES, {}),
+    Flag("--alternatives", "also compare hardware as sold, the buildable design nearest to the continuous relaxation, and "
+         "a redesigned chip", SWITCH, False),
+    Flag("--one-sided-prices", "shadow prices of each budget for 1 %% less and 1 %% more, with the whole design re-optimized",
+         SWITCH, False),
     SECONDS,
     SEED,
     EXPORT,
@@ -51,10 +63,9 @@ _LEAST_S = 1e-3
 """Minimum time limit of a search (s), used where time ran out before it began; it still evaluates a first design."""
 
 
-def answer(options: argparse.Namespace) -> Rendered:
+def answer(options: argparse.Namespace) -> "Answer | Rendered":
     """Search for the best design of a question and return it, with the studies that the flags request."""
     objective = asked_objective(options)
-    check_choices(options)
     _check_together(options)
     from hwopt.design.portfolio import portfolio_of
 
@@ -63,8 +74,7 @@ def answer(options: argparse.Namespace) -> Rendered:
     _check_export(options, objective)
     from hwopt.analysis.integrality_gap import LOOKED_AT, alternatives, integrality_gap
     from hwopt.calibration.intervals import question_interval
-    from hwopt.output.answers.documents import solution_document
-    from hwopt.output.answers.screens import solution_screen
+    from hwopt.output.answers.optimum import solution_answer
     from hwopt.solver.deadline import Deadline
     from hwopt.solver.optimize import optimize
     from hwopt.solver.options import SEARCH
@@ -109,14 +119,12 @@ def answer(options: argparse.Namespace) -> Rendered:
 
         doubt = regret(solution, options.vary, deadline=deadline, progress=is_watched(options))
 
-    def page(command_line: str) -> str:
+    sensitivities = None
+    if options.report is not None and solution.feasible:
         from hwopt.analysis.sensitivity import parameters_of
-        from hwopt.output.html.optimum import optimum_page
 
-        return optimum_page(solution, command_line, *around, parameters_of(solution, deadline))
-
-    said = (solution, *around, price, others, doubt)
-    return Rendered(lambda: solution_document(*said), lambda: solution_screen(*said), solution.feasible, page)
+        sensitivities = parameters_of(solution, deadline)
+    return solution_answer(solution, *around, price, others, doubt, sensitivities, options.command_line)
 
 
 def _check_export(options: argparse.Namespace, objective: Any) -> None:
@@ -125,14 +133,16 @@ def _check_export(options: argparse.Namespace, objective: Any) -> None:
         return
     if options.regime != "certified":
         raise UserError(
-            f"--export {options.export}: launch settings are of whole units; leave out --regime {options.regime}"
+            f"--export {options.export}: launch settings need integer plans; leave out --regime {options.regime}"
         )
     for name in ("report", "vary", "alternatives", "one_sided_prices"):
         if name in options.given:
-            raise UserError(f"--export prints launch settings alone: leave out {_OF_ONE[name]}, or ask twice")
+            raise UserError(
+                f"--export prints launch settings alone: leave out --{name.replace('_', '-')}, or run the command twice"
+            )
     free = getattr(objective, "free", "none")
-    if getattr(objective, "design", "") or free != "none":
-        raise UserError(f"--export {options.export}: no software runs on a drawn chip; name one as sold (--chip)")
+    if getattr(objective, "design", "") or {*free.split("+")} - {"none", "nics", "racks"}:
+        raise UserError(f"--export {options.export}: no software runs on a custom chip; name a chip as sold (--chip)")
     open_ = {name: options.choices[name][0] for name in ("chip", "decode_chip", "precision") if name in options.choices}
     one = replace(objective, **{name: value for name, value in open_.items() if value != "*"})
     if "*" not in open_.values():
@@ -149,6 +159,7 @@ def _chips(objective: Any) -> tuple[str, ...]:
 def _launch_files(options: argparse.Namespace, objective: Any, solution: Any) -> Rendered:
     """Return the launch settings of the best design, for the software of `--export`."""
     from hwopt import catalog
+    from hwopt.planning.plan_search import best_plan
     from hwopt.planning.plan_table import PlanCandidate
 
     workload, cluster, plan = solution.inputs
@@ -157,53 +168,56 @@ def _launch_files(options: argparse.Namespace, objective: Any, solution: Any) ->
         check_export(options.export, workload, chip, objective.precision)
     of = f"{count:,.0f} x {chips[0]}"
     if len(chips) > 1:
-        of = f"{count:,.0f} chips, {chips[0]} for prompts and {chips[1]} for answers"
+        of = f"{count:,.0f} chips, {chips[0]} for prefill and {chips[1]} for decode"
     name = objective.workload
     title = escape.line(f"{catalog.named(name)} on {of}, {objective.precision}")
     named = dict(zip(("chip", "decode_chip"), chips, strict=False))
     asked = lambda: {"workload": objective.workload, **named, "chips": round(count), "precision": objective.precision}
-    ranked = [PlanCandidate(plan, solution.report, solution.objective)]
-    return launch_files(options, title, workload, name, ranked, chips, asked)
+    best = PlanCandidate(plan, solution.report, solution.objective)
+    limits = {each.metric.name: each.limit for each in solution.problem.budgets if each.metric.name in LIMITS.values()}
+    again = lambda allowed: best_plan(
+        workload, cluster, None, 0, limits=limits, disaggregate=plan.disaggregated, allowed=allowed
+    )
+    line = lambda best: options.command_line.partition(" --export")[0]
+    return launch_files(options, title, name, (workload, cluster), best, again, chips, line, asked)
 
 
-_OF_ONE = {
-    "export": "--export",
-    "confidence": "--confidence", "vary": "--vary", "alternatives": "--alternatives", "one_sided_prices": "--one-sided-prices",
-    "report": "--report", "regime": "--regime", "seed": "--seed",
-}  # fmt: skip
+_OF_ONE = ("export", "confidence", "vary", "alternatives", "one_sided_prices", "regime", "seed")
 """Flags that apply to a single question, not to a portfolio."""
 
 
-def _list(options: argparse.Namespace, objective: Any) -> Rendered:
+def _list(options: argparse.Namespace, objective: Any) -> "Answer":
     """Return the answer to a portfolio: several questions that share components."""
-    for name, flag in _OF_ONE.items():
+    for name in _OF_ONE:
         if name in options.given and not (name == "regime" and options.regime == "certified"):
             raise UserError(
-                f"{flag} is about one question, not a list of them: leave it out, or name a member: --only NAME"
+                f"--{name.replace('_', '-')} applies to one question, not to a list: leave it out, or name a member: --only NAME"
             )
-    from hwopt.output.answers.portfolio import portfolio_document, portfolio_screen
+    from hwopt.output.answers.portfolio import portfolio_answer
     from hwopt.solver.optimize import optimize
 
     solution = optimize(
         objective, progress=is_watched(options), seconds=max(options.began + options.seconds - time.monotonic(), _LEAST_S),
         freeze=options.freeze, bounds=options.bounds, choices=options.choices,
     )  # fmt: skip
-    return Rendered(lambda: portfolio_document(solution), lambda: portfolio_screen(solution), solution.feasible)
+    return portfolio_answer(solution)
 
 
 def _check_together(options: argparse.Namespace) -> None:
     """Raise `UserError` for flags that exclude `--confidence` or `--vary`, and for `--alternatives` with two chip types."""
     if options.alternatives and (getattr(options, "decode_chip", None) or "decode_chip" in options.choices):
-        raise UserError("--alternatives redesigns one kind of chips: leave it out, or --decode-chip")
+        raise UserError("--alternatives redesigns one chip type: leave it out, or leave out --decode-chip")
     asked = "--confidence" if options.confidence is not None else "--vary" if options.vary else ""
     if not asked:
         return
     if options.confidence is not None and options.vary:
-        raise UserError("--confidence and --vary: a promise draws all numbers at once; ask one after the other")
+        raise UserError("--confidence and --vary cannot be combined: run the command twice")
     if options.regime == "local":
-        raise UserError(f"{asked} stands on proofs, and --regime local makes none; leave one of them out")
+        raise UserError(f"{asked} needs a proved answer, and --regime local proves none; leave one of them out")
     if options.choices and options.vary:
-        raise UserError("--vary is of one question: leave out --choices, or ask about each combination alone")
+        raise UserError(
+            "--vary applies to one combination: leave out --choices, or run the command for each combination"
+        )
     for flag, on in (("--alternatives", options.alternatives), ("--one-sided-prices", options.one_sided_prices)):
         if on:
-            raise UserError(f"{asked} and {flag}: ask one after the other")
+            raise UserError(f"{asked} and {flag} cannot be combined: run the command twice")

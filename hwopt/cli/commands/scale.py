@@ -11,7 +11,8 @@ from hwopt.cli.cluster_flags import CLUSTER, TRAINING
 from hwopt.cli.commands.sensitivity import FIGURE
 from hwopt.cli.flags import Flag
 from hwopt.cli.paths import REPORT
-from hwopt.cli.value_types import NOT_NEGATIVE, SETTINGS, SHARE, SIZES, SWITCH, TEXT, number
+from hwopt.cli.plan_args import PLAN, fixed_words, stated_parts
+from hwopt.cli.value_types import NOT_NEGATIVE, SHARE, SIZES, SWITCH, TEXT
 
 if TYPE_CHECKING:
     from hwopt.output.answer import Answer
@@ -21,20 +22,21 @@ _OTHERS = ("--mode", "--chips")
 FLAGS = (
     *(replace(each, modes=None) for each in CLUSTER
       if each.modes in (None, TRAINING) and each.name not in _OTHERS),
-    Flag("--chips", "numbers of chips: 256:1048576 doubles from the first to the last; or a list, 256,512,3072", SIZES,
+    Flag("--chips", "cluster sizes: 256:1048576 doubles from the first to the last; or a list, 256,512,3072", SIZES,
          needed=True),
-    Flag("--weak", "the batch grows with the chips, from --global-batch on the smallest size (default: one batch for all)", SWITCH,
+    Flag("--weak", "weak scaling: the batch grows with the chips, from --global-batch at the smallest size (default: the "
+         "same batch)", SWITCH,
          False),
-    Flag("--least-saving", "share of the time that doubling the chips must save to pay off; one half is the most "
-         "possible (default 0.25)",
+    Flag("--least-saving", "share of the run time that doubling the chips must save to pay off; at most 0.5 "
+         "(default 0.25)",
          SHARE, 0.25),
-    Flag("--most-dearer", "share by which doubling the chips may raise the cost of the run (default 0.25)", NOT_NEGATIVE, 0.25),
-    Flag("--objective", "metric that the plan of each size minimises: run_time_s (default), run_cost_usd, ...", TEXT,
+    Flag("--most-dearer", "max relative cost increase of the run when the chips double (default 0.25)", NOT_NEGATIVE, 0.25),
+    Flag("--objective", "metric that the plan of each size minimizes: run_time_s (default), run_cost_usd, ...", TEXT,
          "run_time_s"),
-    Flag("--hold", "values that all plans share: optimizer_offloaded=1,local_steps=500 (default: what is best offloaded, 1 step)",
-         SETTINGS),
-    replace(FIGURE, meaning="also plot time, money and where chip time goes over the number of chips, to this image file"),
-    replace(REPORT, meaning="also write the answer as one self-contained HTML page: knee, sizes, plans, causes, sources"),
+    PLAN,
+    replace(FIGURE, meaning="also plot run time, cost and chip time by component over the number of chips, to this image file"),
+    replace(REPORT, meaning="also write the answer as one self-contained HTML page: sizes, where more chips stop paying "
+         "and why, plans, sources"),
 )  # fmt: skip
 
 
@@ -49,7 +51,6 @@ def answer(options: argparse.Namespace) -> "Answer":
     asked = copy.copy(options)
     asked.mode = TRAINING.names[0]
     work = cluster_request(asked, ())
-    common = {} if options.hold is None else catalog.parse_plan(options.hold)
     found = scale(
         work.workload,
         work.cluster,
@@ -58,7 +59,7 @@ def answer(options: argparse.Namespace) -> "Answer":
         weak=options.weak,
         least_saving=options.least_saving,
         most_dearer=options.most_dearer,
-        common={name: number(f"--hold {name}", value, least=0.0) for name, value in common.items()},
+        common=stated_parts(asked),
     )
     around = {
         each.chips: work.measured(PredictionContext(float(each.report.mfu), each.chips)) for each in found.trained
@@ -73,5 +74,13 @@ def answer(options: argparse.Namespace) -> "Answer":
 
         plot_scaling(found, path, title, around)
 
-    said = scaling_answer(found, title, around, options.constants, options.recovery, work.document, work.sources)
+    said = scaling_answer(
+        found,
+        title + work.words + fixed_words(asked),
+        around,
+        options.constants,
+        options.recovery,
+        work.document,
+        work.sources,
+    )
     return replace(said, draw=draw)

@@ -9,7 +9,7 @@ from hwopt.cli.value_types import TEXT
 from hwopt.errors import UserError, suggest
 from hwopt.output.schema.identity import identity
 
-FLAGS = (Flag("of", "a command; without it, names of all schemas", TEXT),)
+FLAGS = (Flag("of", "a command (default: list the names of all schemas)", TEXT),)
 
 NO_ANSWER = ("schema", "completion")
 """Commands whose output is text for other programs, not an answer."""

@@ -2,21 +2,24 @@
 
 import argparse
 from dataclasses import replace
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hwopt.cli.commands.optimize import BOUNDS, FREEZE, SECONDS
 from hwopt.cli.flags import Flag
-from hwopt.cli.output import is_watched
-from hwopt.cli.question import CHOICES, SEED, asked_objective, check_choices
-from hwopt.cli.runner import Rendered
+from hwopt.cli.question import CHOICES, SEED, asked_objective, search_settings
 from hwopt.cli.value_types import INTEGER, NAMES, PATH
 
-FIGURE = Flag("--figure", "also plot how far each input's range moves the optimum, to this image file", PATH)
+if TYPE_CHECKING:
+    from hwopt.output.answer import Answer
+
+FIGURE = Flag(
+    "--figure", "also plot the effect of each input's uncertainty range on the optimum, to this image file", PATH
+)
 
 FLAGS = (
     FIGURE,
-    Flag("--metrics", "numbers of the report to tabulate: step_time_s,mfu,...", NAMES, ()),
-    Flag("--top", "how many inputs to list", INTEGER, 12),
+    Flag("--metrics", "metrics whose elasticities to list: step_time_s,mfu,...", NAMES, ()),
+    Flag("--top", "number of inputs to list", INTEGER, 12),
     FREEZE,
     BOUNDS,
     CHOICES,
@@ -25,41 +28,26 @@ FLAGS = (
 )
 
 
-def answer(options: argparse.Namespace) -> Rendered:
+def answer(options: argparse.Namespace) -> "Answer":
     """Return the sensitivities of a design question's optimum."""
     objective = asked_objective(options)
-    check_choices(options)
     from hwopt.analysis.sensitivity import NoOptimum, sensitivity
+    from hwopt.design.choices import left_open
     from hwopt.design.metrics import metric
-    from hwopt.output.answers.sensitivity import sensitivity_document, sensitivity_screen
-    from hwopt.output.text.choices import choice_lines, choices_document
+    from hwopt.output.answer import Answer
+    from hwopt.output.answers.sensitivity import NO_OPTIMUM, sensitivity_answer
+    from hwopt.output.figures.tornado import plot_tornado
     from hwopt.solver.optimize import optimize
 
-    how = {
-        "seed": options.seed,
-        "progress": is_watched(options),
-        "freeze": options.freeze,
-        "bounds": options.bounds,
-        "seconds": options.seconds,
-    }
-    rows, unit = (), ""
+    how, rows = search_settings(options), ()
+    choices = how.pop("choices")
     for name in options.metrics:
         metric(name)  # reject unknown metrics before any search
-    if options.choices:  # analyze the best combination of choices
-        best = optimize(objective, choices=options.choices, **how)
-        rows, unit = best.choices, best.problem.objective.unit
-        objective = replace(objective, **best.chosen)
+    if choices or left_open(objective):  # analyze the best combination of choices
+        best = optimize(objective, choices=choices, **how)
+        rows, objective = best.choices, replace(objective, **best.chosen)
     try:
         found = sensitivity(objective, metrics=options.metrics, **how)
     except NoOptimum as reason:
-        message = str(reason)
-        return Rendered(lambda: {"feasible": False, "message": message}, lambda: message, False)
-
-    def draw(path: Path) -> None:
-        from hwopt.output.figures.tornado import plot_tornado
-
-        plot_tornado(found, path)
-
-    also = {"constants": found.problem.provenance.mode} | ({"choices": choices_document(rows)} if rows else {})
-    screen = lambda: "\n".join([sensitivity_screen(found, options.top), *choice_lines(rows, unit)])
-    return Rendered(lambda: sensitivity_document(found) | also, screen, draw=draw)
+        return Answer("sensitivity", NO_OPTIMUM.document(reason), str(reason), feasible=False)
+    return replace(sensitivity_answer(found, options.top, rows), draw=lambda path: plot_tornado(found, path))

@@ -8,9 +8,19 @@ from hwopt.cli.runner import Rendered
 from hwopt.cli.value_types import TEXT
 
 CATALOG = (
-    Flag("kind", "chips, links, workloads, stacks, cooling, ...; without it, all kinds", TEXT),
-    Flag("name", "an entry, or a file of your own: .toml, of workloads a Hugging Face config.json too", TEXT),
+    Flag("kind", "chips, links, workloads, stacks, cooling, ... (default: list all types)", TEXT),
+    Flag("name", "an entry, or your own file: .toml; for workloads also a Hugging Face config.json", TEXT),
 )
+
+
+_WORDS = (
+    "Each reference supports at least one input of this question; it may cover other chips, too. `hwopt catalog TYPE NAME` shows "
+    "the inputs of an entry, each with its source, range and note.",
+    "recalled: written down from memory of the publication, not checked against it.",
+    "hwopt: an assumption, estimate or calculation of this project; the range or the note of the input states it.",
+    "cell: the runs of one source, model and accelerator.",
+)
+"""Meaning of the list of references and of the words in it, printed below it."""
 
 
 def catalog(options: argparse.Namespace) -> Rendered:
@@ -35,10 +45,19 @@ def catalog(options: argparse.Namespace) -> Rendered:
 def sources(options: argparse.Namespace) -> Rendered:
     """Return the references of exactly the numbers that a question uses."""
     from hwopt.design.portfolio import portfolio_of
+    from hwopt.output.text.layout import wrapped
 
     objective = asked_objective(options)
     problem = portfolio_of(objective) or objective.problem()
     return Rendered(
         lambda: {"question": problem.question, "sources": list(problem.sources)},
-        lambda: "\n".join([problem.question, "", *(f"- {text}" for text in problem.sources)]),
+        lambda: "\n".join(
+            [
+                problem.question,
+                "",
+                *(f"- {text}" for text in problem.sources),
+                "",
+                *(wrapped(each, "") for each in _WORDS),
+            ]
+        ),
     )

@@ -1,17 +1,21 @@
-"""`hwopt sweep`: many variants of a design question; exit code 1 where none satisfies its budgets."""
+"""`hwopt sweep`: evaluate many variants of a design question; exit code 1 where none is feasible."""
 
 import argparse
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hwopt.cli.commands.optimize import BOUNDS, FREEZE
 from hwopt.cli.flags import Flag, Modes, foreign
 from hwopt.cli.output import bar, interruptible
 from hwopt.cli.paths import REPORT, Outputs
-from hwopt.cli.question import CHOICES, SEED, asked_objective, check_choices
+from hwopt.cli.question import CHOICES, SEED, asked_objective
 from hwopt.cli.value_types import INTEGER, NAMES, NATURAL, PATH, POSITIVE, SWITCH, TEXT, ValueType, entries
 from hwopt.errors import UserError
+
+if TYPE_CHECKING:
+    from hwopt.output.answer import Answer
 
 DEFAULT_SAMPLES = 1 << 20
 
@@ -29,77 +33,83 @@ _VARIANTS = Modes(("variants",), "variants")
 """Mode of flags that apply to sampled variants only, not to `--frontier`, which solves for optima."""
 
 FLAGS = (
-    Flag("--samples", f"variants of each case: 1e6 or 1,000,000 (default {DEFAULT_SAMPLES:,}; a grid or table has its own)",
+    Flag("--samples", f"designs for each case, such as 1e6 or 1,000,000 (default {DEFAULT_SAMPLES:,}; a grid or table sets it)",
          INTEGER, modes=_VARIANTS),
-    Flag("--out", "folder of the store, or a URL (s3://bucket/runs/first), resumed when it is there; figures go "
-         "beside it. Default: nothing is kept", PATH),
-    Flag("--method", "sobol (default: a scrambled Sobol sequence) or lhs (a Latin hypercube)", TEXT, modes=_VARIANTS),
-    Flag("--sampling", "importance (default where it can be: most variants near good designs, with weights) or plain", TEXT,
+    Flag("--out", "folder or URL (s3://bucket/runs/first) of the store; an existing store is resumed; figures go next to it. "
+         "Default: nothing is saved", PATH),
+    Flag("--method", "sobol (scrambled Sobol sequence, the default) or lhs (Latin hypercube)", TEXT, modes=_VARIANTS),
+    Flag("--sampling", "importance (most designs near good ones, weighted; the default where possible) or plain (uniform)", TEXT,
          modes=_VARIANTS),
     Flag("--grid", "every combination of levels: chips=1024:65536:7,tp=1|2|4|8 (low:high:count, or a|b|c in quotes)",
          ValueType("NAME=LEVELS", partial(_levels, _GRID)), modes=_VARIANTS),
-    Flag("--table", "CSV file of variants: a line of variables' names, then a line of SI numbers for each variant", PATH,
+    Flag("--table", "CSV file of designs: a header of variable names, then a row of SI values for each design", PATH,
          modes=_VARIANTS),
     CHOICES,
     BOUNDS,
     FREEZE,
-    Flag("--frontier", "instead of variants, the certified optimum at levels of budgets: power_budget_w=30e6:60e6:4",
+    Flag("--frontier", "certified optimum at each level of these budgets, instead of samples: power_budget_w=30e6:60e6:4",
          ValueType("BUDGET=LEVELS", partial(_levels, _BUDGETS))),
-    Flag("--within", "sample only around the certified optimum, by this ratio to both sides: 1.1 for 10 %%", POSITIVE,
+    Flag("--within", "sample only around the certified optimum, up to this ratio to both sides: 1.1 for 10 %%", POSITIVE,
          modes=_VARIANTS),
-    Flag("--metrics", "numbers of each variant, in place of the usual ones: step_time_s,mfu,...", NAMES, (), modes=_VARIANTS),
-    Flag("--pareto", "metrics of the front, all minimised: run_cost_usd,run_time_s", NAMES, modes=_VARIANTS),
-    Flag("--map", "two variables of the bottleneck map, x,y: chips,hbm_bandwidth_bytes_per_s", NAMES, modes=_VARIANTS),
-    Flag("--dtype", "float32 or float64", TEXT, "float32"),
-    Flag("--block", "variants written at a time: what a kill loses at most", INTEGER, modes=_VARIANTS),
-    Flag("--gradients", "elasticities of the objective for each variant, by all variables or by those (and inputs) named",
+    Flag("--as-sold", "only machines as sold with plans that the software documents, as in hwopt optimize (default: all hardware "
+         "is free)", SWITCH, False, modes=_VARIANTS),
+    Flag("--metrics", "metrics of each design, instead of the default ones: step_time_s,mfu,...", NAMES, (), modes=_VARIANTS),
+    Flag("--pareto", "metrics of the Pareto front, all minimized: run_cost_usd,run_time_s", NAMES, modes=_VARIANTS),
+    Flag("--map", "x and y variables of the bottleneck map: chips,hbm_bandwidth_bytes_per_s", NAMES, modes=_VARIANTS),
+    Flag("--dtype", "floating-point type of the evaluation: float32 or float64", TEXT, "float32"),
+    Flag("--block", "designs written at a time; a killed sweep loses at most one block", INTEGER, modes=_VARIANTS),
+    Flag("--gradients", "elasticities of the objective for each design, to all variables or to the named variables and inputs",
          NAMES, (), modes=_VARIANTS, alone=True),
-    Flag("--rows", "keep every variant, or only counts, best ones, front and map (default: every one up to 16.8 million)",
+    Flag("--rows", "store every design, or only counts, best designs, front and map (default: all up to 16.8 million)",
          SWITCH, modes=_VARIANTS, also=("--no-rows",)),
     Flag("--no-figures", "draw no figures into DIR.figures", SWITCH, True, field="figures"),
-    Flag("--distributed", "one of several processes (Slurm, Open MPI, Kubernetes, TPU pods)", SWITCH, False,
+    Flag("--distributed", "join the processes that share this sweep (Slurm, Open MPI, Kubernetes, TPU pods)", SWITCH, False,
          modes=_VARIANTS),
-    Flag("--coordinator", "host:port of process 0, where --distributed does not find it", TEXT, modes=_VARIANTS),
-    Flag("--processes", "how many processes share the sweep, where --distributed does not find it", INTEGER, modes=_VARIANTS),
-    Flag("--process", "number of this process, from 0, where --distributed does not find it", NATURAL, modes=_VARIANTS),
-    Flag("--csv", "also write every variant as a row of this file, units in the names of columns", PATH, modes=_VARIANTS),
-    Flag("--parquet", "the same as Parquet, where pyarrow is installed", PATH, modes=_VARIANTS),
+    Flag("--coordinator", "host:port of process 0, where --distributed does not detect it", TEXT, modes=_VARIANTS),
+    Flag("--processes", "number of processes that share the sweep, where --distributed does not detect it", INTEGER,
+         modes=_VARIANTS),
+    Flag("--process", "index of this process, from 0, where --distributed does not detect it", NATURAL, modes=_VARIANTS),
+    Flag("--csv", "also write every design as a row of this CSV file, with units in the column names", PATH, modes=_VARIANTS),
+    Flag("--parquet", "also write the same table as Parquet (requires pyarrow)", PATH, modes=_VARIANTS),
     SEED,
-    REPORT,
+    replace(REPORT, meaning="also write the answer as one self-contained HTML page: best design, budgets, front, sources"),
 )  # fmt: skip
 
 
-def answer(options: argparse.Namespace) -> int:
-    """Print the answer of `hwopt sweep` and return the exit code.
+def answer(options: argparse.Namespace) -> "Answer | int":
+    """Return the answer of `hwopt sweep`.
 
-    Of several processes that share a sweep, only the first prints.
+    Of several processes that share a sweep, only the first has an answer; the others return their exit code.
     """
     return (_variants if options.frontier is None else _optima)(options)
 
 
-def _variants(options: argparse.Namespace) -> int:
+def _variants(options: argparse.Namespace) -> "Answer | int":
     arguments, outputs, tables = _arguments(options), Outputs.of(options), _tables(options)
     first = _joined(options)
     objective = asked_objective(options)
-    from hwopt.output.answers.sweep import sweep_document, sweep_screen
+    from hwopt.output.answers.sweep import sweep_answer
     from hwopt.output.answers.sweep_table import write_table
-    from hwopt.output.html.variants import variants_page
     from hwopt.sweeps import sweep
 
-    def draw(dataset: Any, folder: Path) -> list[Path]:
-        from hwopt.output.figures.sweep import save_figures
-
-        return save_figures(dataset, folder)
-
-    kept = "finished blocks are kept; the same command goes on" if outputs.folder else "nothing is kept without --out"
+    kept = "finished blocks are saved; the same command resumes" if outputs.folder else "nothing is saved without --out"
     with interruptible(kept):
         with bar(options, objective, first) as tell:
             dataset = sweep(objective, out=outputs.folder, progress=tell, **arguments)
-        if first:
-            outputs.write(dataset, draw, variants_page, sweep_document, sweep_screen)
-            for path in tables:
-                write_table(path, dataset)
-    return 0 if dataset.attrs["best_are"] == "feasible" else 1
+        if not first:
+            return 0 if dataset.attrs["best_are"] == "feasible" else 1
+        figures = outputs.drawn(partial(_draw, dataset))
+        for path in tables:
+            write_table(path, dataset)
+        return sweep_answer(dataset, outputs.out, figures, tables)
+
+
+def _draw(dataset: Any, folder: Path) -> list[Path]:
+    """Write the figures of a sweep, or that of a frontier, into a folder, and return their paths."""
+    from hwopt.output.figures.frontier import plot_frontier
+    from hwopt.output.figures.sweep import FIGURES, save_figures
+
+    return save_figures(dataset, folder, FIGURES if "best_variant" in dataset else {"frontier": plot_frontier})
 
 
 def _tables(options: argparse.Namespace) -> list[Path]:
@@ -117,42 +127,32 @@ def _tables(options: argparse.Namespace) -> list[Path]:
             raise UserError(f"{flag} {text}: end its name in {end}")
         paths.append(writable(flag, text, f"variants{end}"))
     if paths and options.rows is False:
-        raise UserError("--no-rows: no variant is kept that a table could hold")
+        raise UserError("--no-rows: --csv and --parquet need every design; leave it out")
     return paths
 
 
-def _optima(options: argparse.Namespace) -> int:
-    """Print certified optima at levels of budgets; return 1 where no level is feasible."""
+def _optima(options: argparse.Namespace) -> "Answer":
+    """Return certified optima at levels of budgets."""
     if stranger := foreign(options, FLAGS, "frontier"):
-        raise UserError(f"{stranger[0]}: has no meaning beside --frontier, which solves, not samples")
+        raise UserError(f"{stranger[0]}: has no meaning beside --frontier, which optimizes instead of sampling")
     outputs, objective = Outputs.of(options), asked_objective(options)
     from hwopt.analysis.frontier import frontier
-    from hwopt.output.answers.frontier import frontier_document, frontier_screen
-    from hwopt.output.html.optima import optima_page
+    from hwopt.output.answers.frontier import frontier_answer
 
-    def draw(dataset: Any, folder: Path) -> list[Path]:
-        from hwopt.output.figures.frontier import plot_frontier
-        from hwopt.output.figures.sweep import save_figures
-
-        return save_figures(dataset, folder, {"frontier": plot_frontier})
-
-    check_choices(options)
     levers = {"freeze": options.freeze, "bounds": options.bounds, "choices": options.choices}
-    with interruptible("finished points are kept with --out; the same command goes on"):
+    with interruptible("with --out finished points are saved, and the same command resumes"):
         with bar(options, objective) as tell:
             dataset = frontier(objective, options.frontier, out=outputs.folder, progress=tell, **levers)
-        outputs.write(dataset, draw, optima_page, frontier_document, frontier_screen)
-    return 0 if bool((dataset["feasible"] > 0).any()) else 1
+        return frontier_answer(dataset, outputs.out, outputs.drawn(partial(_draw, dataset)))
 
 
 def _arguments(options: argparse.Namespace) -> dict[str, Any]:
     """Return the arguments of `hwopt.sweep` from the flags."""
     if options.gradients and options.rows is False:
-        raise UserError("--gradients: they are kept with the variants; leave out --no-rows")
-    check_choices(options)
+        raise UserError("--gradients: elasticities are stored with every design; leave out --no-rows")
     counted = options.grid is not None or options.table is not None
     same = ("method", "sampling", "seed", "grid", "table", "choices", "bounds", "freeze", "within", "metrics",
-            "pareto", "gradients", "rows", "dtype", "block")  # fmt: skip
+            "pareto", "gradients", "rows", "dtype", "block", "as_sold")  # fmt: skip
     samples = options.samples or (None if counted else DEFAULT_SAMPLES)
     return {name: getattr(options, name) for name in same} | {"samples": samples, "map_of": options.map}
 
@@ -167,7 +167,7 @@ def _joined(options: argparse.Namespace) -> bool:
         return True
     count, index = options.processes, options.process
     if index is not None and count is not None and index >= count:
-        raise UserError(f"--process {index}: of --processes {count} the last is {count - 1}")
+        raise UserError(f"--process {index}: with --processes {count} the last index is {count - 1}")
     host, _, port = (options.coordinator or "host:1").rpartition(":")
     if not host or not port.isdecimal():
         raise UserError(f"--coordinator {options.coordinator}: write host:port, such as node0:1234")

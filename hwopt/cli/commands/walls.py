@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from hwopt.cli.commands.optimize import BOUNDS, FREEZE, SECONDS
 from hwopt.cli.commands.sensitivity import FIGURE
-from hwopt.cli.output import is_watched
 from hwopt.cli.paths import REPORT
-from hwopt.cli.question import CHOICES, asked_objective, check_choices
+from hwopt.cli.question import CHOICES, asked_objective, search_settings
 
 if TYPE_CHECKING:
     from hwopt.output.answer import Answer
@@ -17,12 +16,14 @@ FLAGS = (
     FREEZE,
     BOUNDS,
     CHOICES,
-    replace(SECONDS, meaning="time limit, s; budgets not reached by then are left out (default: no limit)"),
+    replace(SECONDS, meaning="time limit, s; budgets not tried by then are left out (default: no limit)"),
     replace(
-        FIGURE, meaning="also plot the answers between walls and what they use of every budget, to this image file"
+        FIGURE,
+        meaning="also plot the optimum after removing each binding budget, and its use of every budget, to this image file",
     ),
     replace(
-        REPORT, meaning="also write the answer as one self-contained HTML page: walls, answers, chip time, sources"
+        REPORT,
+        meaning="also write the answer as one self-contained HTML page: binding budgets, answers, chip time, sources",
     ),
 )
 
@@ -30,18 +31,10 @@ FLAGS = (
 def answer(options: argparse.Namespace) -> "Answer":
     """Return the sequence of binding budgets of a design question."""
     objective = asked_objective(options)
-    check_choices(options)
     from hwopt.analysis.binding_budgets import walls
     from hwopt.output.answers.binding_budgets import walls_answer
 
-    found = walls(
-        objective,
-        seconds=options.seconds,
-        freeze=options.freeze,
-        bounds=options.bounds,
-        choices=options.choices,
-        progress=is_watched(options),
-    )
+    found = walls(objective, **search_settings(options))
     if not found.walls:
         return walls_answer(found)
     from hwopt.output.figures.binding_budgets import plot_walls

@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 
-from hwopt.hardware.topology.topology import Topology, others
+from hwopt.hardware.topology.topology import Topology
 from hwopt.quantity import ratio
 from hwopt.types import Scalar
 
@@ -31,9 +31,9 @@ class Direct(Topology):
 class Torus(Direct):
     """A torus of D axes with equal sides `m = n^(1/D)`, wrapped around, without switches; a ring is D = 1.
 
-    For n endpoints of 2D links each: links `D n`; bisection `2 n / m`; largest distance `D m / 2` links; mean over all
-    pairs `D m / 4`, including an endpoint with itself. All are exact where m is even. An odd side reduces the largest
-    distance by `1/2` and the mean by `1 / (4 m)` per axis. A side of 2 has two links between its two endpoints.
+    For n endpoints of 2D links each: links `D n`; bisection `2 n / m`; largest distance `D m / 2` links. All are exact
+    where m is even. An odd side reduces the largest distance by `1/2` per axis. A side of 2 has two links between its
+    two endpoints.
 
     **Source:** Dally and Towles, Principles and Practices of Interconnection Networks, 2004; a TPU v4 pod of 4,096 =
     16^3 has 512 links across the bisection.
@@ -67,9 +67,6 @@ class Torus(Direct):
     def worst_hops(self, endpoints: Scalar) -> Scalar:
         return self.axes * self.side(endpoints) / 2.0
 
-    def mean_hops(self, endpoints: Scalar) -> Scalar:
-        return self.axes * self.side(endpoints) / 4.0 * endpoints / others(endpoints)
-
     def links_per_endpoint(self, endpoints: Scalar) -> Scalar:
         return 2.0 * self.axes * jnp.ones_like(endpoints)
 
@@ -101,9 +98,6 @@ class FullMesh(Direct):
         return endpoints**2 / 4.0
 
     def worst_hops(self, endpoints: Scalar) -> Scalar:
-        return jnp.ones_like(endpoints)
-
-    def mean_hops(self, endpoints: Scalar) -> Scalar:
         return jnp.ones_like(endpoints)
 
     def links_per_endpoint(self, endpoints: Scalar) -> Scalar:

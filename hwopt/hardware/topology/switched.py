@@ -1,14 +1,9 @@
 """Switched topologies: the crossbar, the fat tree, the dragonfly."""
 
-from __future__ import annotations
-
-import math
-
 import jax
 import jax.numpy as jnp
 
-from hwopt.errors import UserError
-from hwopt.hardware.topology.topology import Topology, others
+from hwopt.hardware.topology.topology import Topology
 from hwopt.quantity import ratio
 from hwopt.types import Scalar
 
@@ -66,9 +61,6 @@ class Crossbar(Switched):
         return endpoints / 2.0
 
     def worst_hops(self, endpoints: Scalar) -> Scalar:
-        return jnp.ones_like(endpoints)
-
-    def mean_hops(self, endpoints: Scalar) -> Scalar:
         return jnp.ones_like(endpoints)
 
     def inner(self, endpoints: Scalar) -> Scalar:
@@ -170,22 +162,6 @@ class FatTree(Switched):
     def worst_hops(self, endpoints: Scalar) -> Scalar:
         return 2.0 * self.levels(endpoints) - 1.0
 
-    def mean_hops(self, endpoints: Scalar) -> Scalar:
-        """Return the mean number of switches between two endpoints of one rail.
-
-        `sum_l (2l - 1) (S_l - S_(l-1)) / (n - 1)`, with S_l the number of endpoints that meet at level l or below.
-        """
-        rail, levels = endpoints / self.rails, self.levels(endpoints)
-        half = self.radix * self.planes / 2.0
-        leaf = jnp.minimum(self.pod(1) / self.rails, rail)
-        inside = jnp.where(levels > 1.0, leaf, rail)
-        total = inside - 1.0
-        for level in range(2, MOST_LEVELS + 1):
-            meets = jnp.where(levels > level, jnp.minimum(inside * half, rail), rail)
-            total = total + (2.0 * level - 1.0) * (meets - inside)
-            inside = meets
-        return total / others(rail)
-
     def inner(self, endpoints: Scalar) -> Scalar:
         """Return the endpoints within full bandwidth: two levels of a tree with s = 1, a leaf of each rail for larger s.
 
@@ -202,8 +178,7 @@ class Dragonfly(Switched):
 
     Ports used: `p + a - 1 + h`. At most `g = a h + 1` groups, one link between any two: `N = a p (a h + 1)` endpoints
     on `N / p` routers, with `N (a - 1)/(2p)` cables inside groups and `N h/(2p)` between them. It is balanced at `a =
-    2p = 2h`. A minimal path passes at most 4 routers (3 cables between them: local, global, local), on average `4 -
-    2/a` between groups at the maximum size. With fewer groups, which share more links, this is an upper bound. The
+    2p = 2h`. A minimal path passes at most 4 routers (3 cables between them: local, global, local). The
     bisection separates the groups into halves, with links spread evenly over groups: `g^2 a h / (4 (g - 1))` links;
     within one group: `(n/p)^2 / 4`.
 
@@ -214,17 +189,6 @@ class Dragonfly(Switched):
     routers: Scalar = ratio("a: of a group")
     global_links: Scalar = ratio("h: of a router")
     radix: Scalar = ratio("ports of a router, idle ones included")
-
-    @classmethod
-    def balanced(cls, radix: float) -> Dragonfly:
-        """Return the largest balanced dragonfly of routers with `radix` ports: `p = h = floor((radix + 1)/4)`, `a = 2p`.
-
-        **Raises:** `UserError` for fewer than 3 ports.
-        """
-        if radix < 3.0:
-            raise UserError(f"a dragonfly needs routers of at least 3 ports, not {radix:g}")
-        hosts = jnp.asarray(math.floor((radix + 1.0) / 4.0), float)
-        return cls(hosts=hosts, routers=2.0 * hosts, global_links=hosts, radix=jnp.asarray(radix, float))
 
     @property
     def group(self) -> Scalar:
@@ -266,11 +230,6 @@ class Dragonfly(Switched):
         """
         beyond = jnp.where(endpoints > self.group, 4.0, 2.0)
         return jnp.where(endpoints > self.hosts, beyond, 1.0)
-
-    def mean_hops(self, endpoints: Scalar) -> Scalar:
-        router, group = jnp.minimum(endpoints, self.hosts), jnp.minimum(endpoints, self.group)
-        beyond = (4.0 - 2.0 / self.routers) * (endpoints - group)
-        return (router - 1.0 + 2.0 * (group - router) + beyond) / others(endpoints)
 
     def inner(self, endpoints: Scalar) -> Scalar:
         return self.group * jnp.ones_like(endpoints)

@@ -23,7 +23,7 @@ class Parts(eqx.Module):
     nic_w: Scalar = quantity("W", "a link of an endpoint", key="nic_power")
     host_copper_share: Scalar = ratio("of links between endpoint and switch, 0 to 1", key="host_copper", most=1.0)
     local_copper_share: Scalar = ratio(
-        "of links one level up: leaf to spine, within a group, between direct neighbours", key="local_copper", most=1.0
+        "of links one level up: leaf to spine, within a group, between direct neighbors", key="local_copper", most=1.0
     )
     global_copper_share: Scalar = ratio("of all links beyond", key="global_copper", most=1.0)
     switch_latency_s: Scalar = quantity("s", "a switch, or an endpoint that passes on, port to port")
@@ -37,11 +37,6 @@ class Parts(eqx.Module):
     def link_w(self, copper_share: Scalar) -> Scalar:
         """Return the mean power of a link, both ends: `c copper + (1 - c) optical`, W."""
         return copper_share * self.copper_cable_w + (1.0 - copper_share) * self.optical_link_w
-
-
-def others(endpoints: Scalar) -> Scalar:
-    """Return the number of other endpoints, `n - 1`; 1 for a single endpoint, so that a mean over the others stays finite."""
-    return jnp.where(endpoints > 1.0, endpoints - 1.0, 1.0)
 
 
 class Topology(eqx.Module):
@@ -102,10 +97,6 @@ class Topology(eqx.Module):
     @abc.abstractmethod
     def worst_hops(self, endpoints: Scalar) -> Scalar:
         """Return the switches between the two most distant endpoints; the links where there are no switches."""
-
-    @abc.abstractmethod
-    def mean_hops(self, endpoints: Scalar) -> Scalar:
-        """Return the mean hops (see `worst_hops`) over all pairs of different endpoints."""
 
     @abc.abstractmethod
     def links_per_endpoint(self, endpoints: Scalar) -> Scalar:

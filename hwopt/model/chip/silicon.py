@@ -183,6 +183,7 @@ def chip(design: ChipDesign, technology: Technology, *, wafers: Scalar, embodied
         core_power_w=technology.matmul_efficiency[bf16] * peak * flop_energy_j(design, technology),
         hbm_energy_j_per_byte=technology.hbm_energy_j_per_byte,
         host_bytes_per_s=design.scale_out_bandwidth_bytes_per_s,
+        nic_link_bytes_per_s=jnp.zeros_like(clock),  # made for its NICs
         host_slowness=jnp.ones_like(clock),
         silicon_area_m2=silicon.footprint,
         logic_area_m2=silicon.total,

@@ -1,7 +1,5 @@
 """Sustained clock of kernels under a power cap and cooling, from the power of their own arithmetic and HBM traffic."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import jax

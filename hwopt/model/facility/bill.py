@@ -13,6 +13,8 @@ from hwopt.model import machine
 from hwopt.model.facility import cost, power, rack
 from hwopt.model.network import switch_counts
 from hwopt.types import Scalar
+from hwopt.workload.service import Service
+from hwopt.workload.training import TrainingRun
 
 _PER_TB = 1e-12
 """Terabytes per byte."""
@@ -26,15 +28,19 @@ class BillLine(NamedTuple):
     unit_w: Scalar
 
 
-def bill_lines(cluster: Cluster) -> dict[str, BillLine]:
+def bill_lines(cluster: Cluster, workload: TrainingRun | Service | None = None) -> dict[str, BillLine]:
     """Return the bill of materials of a cluster by part name; a count may be 0.
+
+    **Arguments:** `workload`: what the storage is sized for.
 
     Sums of `count x unit` are `capex_usd` and `peak_power_w`. Spares are equipment on shelves, without power. Power of fans,
     supplies, cooling and conversion is counted per watt that they serve. All prices are 0 for a user who rents.
     """
     chip, network, prices, facility = cluster.chip, cluster.network, cluster.prices, cluster.facility
     n, servers, stands = cluster.chips, cluster.chips / cluster.rack.server_chips, rack.racks(cluster)
-    it = machine.machine(cluster, None)
+    it = machine.machine(cluster, None, workload)
+    storage = it.cluster.storage
+    stored_tb, rate = storage.capacity_bytes * _PER_TB, storage.checkpoint_bytes_per_s_per_chip
     point, it_w, built = it.point, it.it_peak_w, it.capital
     boards_w = it_w * (1.0 - cluster.cooling.fan_fraction) * facility.supply_efficiency
     pool_usd, paid = cost.pool_usd(cluster), prices.owned
@@ -51,7 +57,9 @@ def bill_lines(cluster: Cluster) -> dict[str, BillLine]:
         cost.chip_usd(cluster) - prices.chip_base_usd,
         chip.hbm_bandwidth_bytes_per_s * chip.hbm_energy_j_per_byte,
     )
-    bought = n * (1.0 + prices.spares_fraction) + it.hot_spares
+    bought, spare = it.powered + n * prices.spares_fraction, it.powered - n
+    # The racks of the working chips hold those that a job leaves idle, which therefore pay for no rack.
+    in_racks = (rack.chips_in_racks(cluster) - n) / rack.built_chips(cluster) * cluster.rack.price_usd
     ordered = cost.ordered_chips(cluster, bought)
     each_usd = (built.equipment - built.storage - built.redesign - (ordered - bought) * cost.chip_usd(cluster)) / bought
     own_w = chip.standby_power_w + point.leakage_w + point.core_w
@@ -76,18 +84,19 @@ def bill_lines(cluster: Cluster) -> dict[str, BillLine]:
         "memory pool": BillLine(n, pool_usd, power.pool_w(cluster)),
         "racks": BillLine(stands, cluster.rack.price_usd, none),
         "spares": BillLine(n * prices.spares_fraction, each_usd, none),
-        "hot spares": BillLine(it.hot_spares, each_usd, it_w),
+        "hot spares": BillLine(spare, each_usd - in_racks / jnp.where(spare > 0.0, spare, 1.0), it_w),
         "chips of the minimum order unused": BillLine(ordered - bought, cost.chip_usd(cluster), none),
         "redesign of the chip": BillLine(jnp.ones_like(n), prices.redesign_usd, none),
         "storage, TB": BillLine(
-            n * cluster.storage.capacity_bytes * _PER_TB,
-            cost.storage_usd(cluster) / (cluster.storage.capacity_bytes * _PER_TB),
-            power.storage_w(cluster) / (cluster.storage.capacity_bytes * _PER_TB),
+            stored_tb, storage.usd_per_byte / _PER_TB, storage.power_w_per_byte / _PER_TB
+        ),
+        "storage bandwidth, per chip": BillLine(
+            n, rate * storage.usd_per_byte_per_s, rate * storage.energy_j_per_byte
         ),
         "fans and supplies": BillLine(stands, none, cluster.rack.chips * (it_w - boards_w)),
         "building, W of IT": BillLine(
             it.fed_w,
-            facility.construction_usd_per_w + cluster.cooling.capital_usd_per_w,
+            cost.building_usd_per_w(cluster),
             power.design_pue(facility, cluster.cooling) - 1.0,
         ),
         "further sites": BillLine(cluster.sites.count - 1.0, cluster.sites.fixed_usd, none),

@@ -2,12 +2,15 @@
 
 from typing import NamedTuple
 
+import equinox as eqx
 import jax.numpy as jnp
 
 from hwopt.hardware.cluster import Cluster
-from hwopt.model.facility.rack import domain_levels, optical_share
+from hwopt.model.facility.power import design_pue
+from hwopt.model.facility.rack import built_chips, domain_levels, optical_share
 from hwopt.model.numerics.maximum import above_zero, hard_maximum, several
 from hwopt.types import Scalar
+from hwopt.units import YEAR_S
 
 
 class Capital(NamedTuple):
@@ -81,9 +84,9 @@ def pool_usd(cluster: Cluster) -> Scalar:
 
 
 def storage_usd(cluster: Cluster) -> Scalar:
-    """Return the price of a chip's share of storage, USD: `bytes x $/B + bandwidth x $/(B/s)`."""
+    """Return the price of the storage, USD: `bytes x $/B + N x bandwidth x $/(B/s)`."""
     storage = cluster.storage
-    rate_usd = storage.checkpoint_bytes_per_s_per_chip * storage.usd_per_byte_per_s
+    rate_usd = cluster.chips * storage.checkpoint_bytes_per_s_per_chip * storage.usd_per_byte_per_s
     return storage.capacity_bytes * storage.usd_per_byte + rate_usd
 
 
@@ -99,27 +102,38 @@ def lines_usd_per_s(cluster: Cluster) -> Scalar:
     return above_zero(several(sites.count)) * sites.count * sites.bandwidth_bytes_per_s * sites.lease_usd_per_byte
 
 
-def capital(cluster: Cluster, fed_w: Scalar, hot_spares: Scalar) -> Capital:
+def building_usd_per_w(cluster: Cluster) -> Scalar:
+    """Return what building and cooling cost per watt of IT power, USD/W.
+
+    Construction cost is stated for halls with the usual coolant. With another coolant, it scales with the power at the meter on
+    the design day, because chillers, transformers and generators are sized for it (assumption; the shell is not).
+    """
+    facility, cooling = cluster.facility, cluster.cooling
+    usual = eqx.tree_at(lambda c: c.coolant_temperature_k, cooling, cooling.usual_coolant_k)
+    plant = design_pue(facility, cooling) / design_pue(facility, usual)
+    return facility.construction_usd_per_w * plant + cooling.capital_usd_per_w
+
+
+def capital(cluster: Cluster, fed_w: Scalar, powered: Scalar) -> Capital:
     """Return the capital cost by category, USD.
 
     Equipment is counted per chip, spares included; racks by their number; building and cooling by the IT power that they must
     feed.
 
-    **Arguments:** `fed_w`: IT power of all chips at full load; `hot_spares`: running spare chips.
+    **Arguments:** `fed_w`: IT power of all chips at full load; `powered`: chips of the job and its hot spares.
     """
     prices = cluster.prices
-    bought = cluster.chips * (1.0 + prices.spares_fraction) + hot_spares
-    a_watt = cluster.facility.construction_usd_per_w + cluster.cooling.capital_usd_per_w
+    bought = powered + cluster.chips * prices.spares_fraction
     return Capital(
         chips=ordered_chips(cluster, bought) * chip_usd(cluster),
         network=bought * network_usd(cluster),
         hosts=bought * prices.host_usd,
         pool=bought * pool_usd(cluster),
-        storage=cluster.chips * storage_usd(cluster),
-        racks=bought / cluster.rack.chips * cluster.rack.price_usd,
+        storage=storage_usd(cluster),
+        racks=bought / built_chips(cluster) * cluster.rack.price_usd,
         redesign=prices.redesign_usd,
         sites=(cluster.sites.count - 1.0) * cluster.sites.fixed_usd,
-        building=fed_w * a_watt,
+        building=fed_w * building_usd_per_w(cluster),
     )
 
 
@@ -133,12 +147,31 @@ def electricity_usd_per_j(cluster: Cluster) -> Scalar:
     return cluster.facility.electricity_usd_per_j * (1.0 + cluster.prices.margin)
 
 
+_SERIES_BELOW = 1e-3
+"""Interest a year below which the annuity is computed by its series; the error there is below 1e-8 for lives up to 20 years."""
+
+
+def annuity_per_s(rate_per_s: Scalar, life_s: Scalar) -> Scalar:
+    """Return the payment per second that repays 1 USD with interest over a life of L years, 1/s.
+
+    `r / (1 - (1 + r)^-L)` a year, in arrears, compounded yearly: the PMT of a spreadsheet. It is `1 / L` without interest.
+    Log-log convex in r and L.
+
+    **Arguments:** `rate_per_s`: interest r, 1/s; `life_s`: L, s.
+    """
+    rate, years = rate_per_s * YEAR_S, life_s / YEAR_S
+    some = rate > _SERIES_BELOW
+    safe = jnp.where(some, rate, 1.0)
+    whole = -safe / jnp.expm1(-years * jnp.log1p(safe))
+    series = (1.0 + 0.5 * rate * (years + 1.0) + rate * rate * (years * years - 1.0) / 12.0) / years
+    return jnp.where(some, whole, series) / YEAR_S
+
+
 def spending(cluster: Cluster, built: Capital, average_power_w: Scalar) -> Spending:
     """Return the cost of the cluster per second by category: equipment, building, upkeep, leases, and electricity.
 
     - Electricity: `P_average x price`.
-    - Equipment and building: `price (1 / life + interest / 2)`, straight-line depreciation; on average half the price is tied
-      up.
+    - Equipment and building: `price x annuity(interest, life)`, see `annuity_per_s`.
     - Upkeep: a share of the equipment's price. Lines between sites are leased.
 
     All but electricity is divided by the occupancy (idle time is paid for too). A landlord's margin applies to the total.
@@ -146,9 +179,9 @@ def spending(cluster: Cluster, built: Capital, average_power_w: Scalar) -> Spend
     **Arguments:** `built`: result of `capital`; `average_power_w` at the meter. **Returns:** USD/s.
     """
     prices, facility = cluster.prices, cluster.facility
-    interest, markup = 0.5 * prices.capital_rate_per_s, 1.0 + prices.margin
-    used = markup / prices.occupancy
-    equipment = (1.0 / prices.server_lifetime_s + interest) * used
+    used = (1.0 + prices.margin) / prices.occupancy
+    equipment = annuity_per_s(prices.capital_rate_per_s, prices.server_lifetime_s) * used
+    building = annuity_per_s(prices.capital_rate_per_s, facility.construction_lifetime_s) * used
     return Spending(
         chips=equipment * built.chips,
         network=equipment * built.network,
@@ -158,36 +191,41 @@ def spending(cluster: Cluster, built: Capital, average_power_w: Scalar) -> Spend
         racks=equipment * built.racks,
         redesign=equipment * built.redesign,
         upkeep=(built.equipment - built.redesign) * prices.maintenance_per_s * used,
-        building=(built.building + built.sites) * (1.0 / facility.construction_lifetime_s + interest) * used,
+        building=(built.building + built.sites) * building,
         lines=lines_usd_per_s(cluster) * used,
         electricity=average_power_w * electricity_usd_per_j(cluster),
     )
 
 
-def embodied_parts(cluster: Cluster, fed_w: Scalar, hot_spares: Scalar) -> dict[str, Scalar]:
+def embodied_parts(cluster: Cluster, fed_w: Scalar, powered: Scalar) -> dict[str, Scalar]:
     """Return the carbon of building the cluster, per second of its productive life: `embodied / life / occupancy`.
 
-    Equipment: chips, hosts, memory pool, spares included. Building: by the IT power that it must feed.
+    - Equipment: chips, hosts, memory pool and racks, spares included.
+    - Network: by its price, since footprints of switches, NICs and optics are not published.
+    - Storage: by its capacity. Building: by the IT power that it must feed.
 
-    **Arguments:** `fed_w`: IT power of all chips at full load; `hot_spares`: running spare chips. **Returns:** kgCO2e/s by
-    name.
+    **Arguments:** `fed_w`: IT power of all chips at full load; `powered`: chips of the job and its hot spares.
+
+    **Returns:** kgCO2e/s by name.
     """
     prices, facility = cluster.prices, cluster.facility
     pool = cluster.pool.capacity_bytes * cluster.pool.carbon_kg_per_byte
     each = cluster.chip.embodied_carbon_kg + prices.host_carbon_kg + pool
-    equipment = (cluster.chips * (1.0 + prices.spares_fraction) + hot_spares) * each
+    bought = powered + cluster.chips * prices.spares_fraction
     building = fed_w * facility.construction_carbon_kg_per_w
-    return {
-        "equipment": equipment / (prices.server_lifetime_s * prices.occupancy),
+    made = {
+        "equipment": bought * (each + cluster.rack.carbon_kg / built_chips(cluster)),
+        "network": bought * network_usd(cluster) * prices.network_carbon_kg_per_usd,
+        "storage": cluster.storage.capacity_bytes * cluster.storage.carbon_kg_per_byte,
+    }
+    return {name: kg / (prices.server_lifetime_s * prices.occupancy) for name, kg in made.items()} | {
         "building": building / (facility.construction_lifetime_s * prices.occupancy),
     }
 
 
-def carbon_parts(cluster: Cluster, fed_w: Scalar, hot_spares: Scalar, average_power_w: Scalar) -> dict[str, Scalar]:
+def carbon_parts(cluster: Cluster, fed_w: Scalar, powered: Scalar, average_power_w: Scalar) -> dict[str, Scalar]:
     """Return the carbon of one second of the cluster: electricity, `P x grid`, and `embodied_parts`.
 
-    **Arguments:** `fed_w`, `hot_spares`: as in `embodied_parts`; `average_power_w` at the meter. **Returns:** kgCO2e/s by name.
+    **Arguments:** `fed_w`, `powered`: as in `embodied_parts`; `average_power_w` at the meter. **Returns:** kgCO2e/s by name.
     """
-    return {"electricity": average_power_w * cluster.facility.carbon_kg_per_j} | embodied_parts(
-        cluster, fed_w, hot_spares
-    )
+    return {"electricity": average_power_w * cluster.facility.carbon_kg_per_j} | embodied_parts(cluster, fed_w, powered)

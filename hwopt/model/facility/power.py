@@ -1,7 +1,9 @@
 """Power of servers and racks at full load and on average, and power at the facility's meter."""
 
+import math
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import ndtr
 from jaxtyping import Array
@@ -44,12 +46,13 @@ def pool_w(cluster: Cluster) -> Scalar:
 
 
 def storage_w(cluster: Cluster) -> Scalar:
-    """Return the power of a chip's share of storage in separate halls, W, by capacity and checkpoint bandwidth.
+    """Return the power of the storage servers, W.
 
-    Fans and supplies are included.
+    It is a sum of two terms, one proportional to capacity and one to checkpoint bandwidth. Fans and power supplies of the storage
+    are included. The storage stands in halls of its own, outside the racks of the chips.
     """
     storage = cluster.storage
-    rate_w = storage.checkpoint_bytes_per_s_per_chip * storage.energy_j_per_byte
+    rate_w = cluster.chips * storage.checkpoint_bytes_per_s_per_chip * storage.energy_j_per_byte
     return storage.capacity_bytes * storage.power_w_per_byte + rate_w
 
 
@@ -85,55 +88,49 @@ def _at_inlet(cluster: Cluster, boards_w: Scalar) -> Scalar:
     return boards_w / ((1.0 - cluster.cooling.fan_fraction) * cluster.facility.supply_efficiency)
 
 
-def chiller_share(facility: Facility, coolant_k: Scalar, approach_k: Scalar) -> Scalar:
-    """Return the share of the year in which outside air alone cannot cool the coolant: `Phi((T_wb + approach - T) / sigma)`.
+def chiller_share(
+    wet_bulb_k: Scalar, spread_k: Scalar | float, approach_k: Scalar, supply_k: Scalar, range_k: Scalar
+) -> Scalar:
+    """Return the share of the heat that trim chillers carry: `E[clip((T_wb + approach - T_supply) / range, 0, 1)]`.
 
-    The wet bulb is assumed to be normally distributed over the year. **Not log-log convex** (it saturates at 1).
+    Outside air cools the returning coolant from `T_supply + range` down to `T_wb + approach`; chillers do the rest. The wet bulb
+    is normally distributed. **Not log-log convex** (it saturates at 1).
+
+    **Arguments:** `wet_bulb_k`, `spread_k`: mean and standard deviation of the wet bulb; `approach_k`: coolant above the wet
+    bulb without a chiller; `supply_k`, `range_k`: supply temperature of the coolant, and its rise up to the return.
     """
-    return ndtr((facility.wet_bulb_k + approach_k - coolant_k) / facility.wet_bulb_spread_k)
+    warmer = (wet_bulb_k + approach_k - supply_k) / spread_k
+    return spread_k / range_k * (_expected_excess(warmer) - _expected_excess(warmer - range_k / spread_k))
+
+
+def _expected_excess(mean: Scalar) -> Scalar:
+    """Return `E[max(X, 0)]` of a normal X with a standard deviation of 1: `m Phi(m) + phi(m)`."""
+    return mean * ndtr(mean) + jnp.exp(-0.5 * mean * mean) / math.sqrt(2.0 * math.pi)
 
 
 DESIGN_SPREAD_K = 1.0
-"""Width of the step from no chiller to a full chiller on the design day, K (assumption, 0.5 to 2).
-
-It is the uncertainty of the design day's wet bulb, for which chillers are bought in advance.
-"""
+"""Standard deviation of the design day's wet bulb, for which chillers are bought in advance, K (assumption, 0.5 to 2)."""
 
 
 def pue(facility: Facility, cooling: Cooling) -> Scalar:
     """Return the annual mean PUE, power at the meter over IT power: cooling, conversion, and other loads of the building.
 
-    `(1 + other + sum_i share_i (plant_i + chiller_i / COP)) / efficiency` over the coolant and the room's air. Warmer
-    coolant needs fewer chiller hours but makes a hotter junction.
+    `(1 + other + sum_i heat_i (plant_i + chiller_i / COP)) / efficiency` over the coolant and the room's air. Warmer
+    coolant needs chillers less but makes a hotter junction. Other loads count with the cooling's `other_share`.
     """
-    shares = (
-        chiller_share(facility, cooling.coolant_temperature_k, cooling.approach_k),
-        chiller_share(facility, facility.room_temperature_k, facility.room_approach_k),
-    )
-    return _pue(facility, cooling, *shares)
+    return _pue(facility, cooling, facility.wet_bulb_k, facility.wet_bulb_spread_k)
 
 
 def design_pue(facility: Facility, cooling: Cooling) -> Scalar:
-    """Return the PUE on the design day, for which feeders, transformers and chillers are sized; power budgets must cover it.
-
-    The chiller carries all of its heat where `T_wb,design + approach` exceeds the coolant; the step is `DESIGN_SPREAD_K` wide.
-    """
-    wet = facility.design_wet_bulb_k
-    shares = (
-        ndtr((wet + cooling.approach_k - cooling.coolant_temperature_k) / DESIGN_SPREAD_K),
-        ndtr((wet + facility.room_approach_k - facility.room_temperature_k) / DESIGN_SPREAD_K),
-    )
-    return _pue(facility, cooling, *shares)
+    """Return the PUE on the design day, for which feeders, transformers and chillers are sized; power budgets must cover it."""
+    return _pue(facility, cooling, facility.design_wet_bulb_k, DESIGN_SPREAD_K)
 
 
-def _pue(facility: Facility, cooling: Cooling, liquid_share: Scalar, air_share: Scalar) -> Scalar:
-    """Return the PUE for given chiller shares.
-
-    **Arguments:** `liquid_share`, `air_share`: shares of time in which chillers carry the heat of the coolant and of the room
-    air.
-    """
-    liquid = cooling.plant_fraction + liquid_share / facility.chiller_cop
-    air = facility.room_plant_fraction + air_share / facility.chiller_cop
+def _pue(facility: Facility, cooling: Cooling, wet_bulb_k: Scalar, spread_k: Scalar | float) -> Scalar:
+    """Return the PUE for a wet bulb of given mean and standard deviation."""
+    coolant = cooling.approach_k, cooling.coolant_temperature_k, cooling.range_k
+    room = facility.room_approach_k, facility.room_temperature_k, facility.room_range_k
+    liquid, air = (chiller_share(wet_bulb_k, spread_k, *each) / facility.chiller_cop for each in (coolant, room))
     captured = cooling.captured_fraction
-    overhead = facility.other_fraction + captured * liquid + (1.0 - captured) * air
-    return (1.0 + overhead) / facility.distribution_efficiency
+    heat = captured * (cooling.plant_fraction + liquid) + (1.0 - captured) * (facility.room_plant_fraction + air)
+    return (1.0 + cooling.other_share * facility.other_fraction + heat) / facility.distribution_efficiency

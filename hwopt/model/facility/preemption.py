@@ -3,6 +3,7 @@
 import equinox as eqx
 import jax.numpy as jnp
 
+from hwopt.declared import shown
 from hwopt.hardware.cluster import Cluster
 from hwopt.hardware.peripherals import Spot
 from hwopt.model.facility import reliability
@@ -26,8 +27,8 @@ class Interrupted(eqx.Module):
 class SpotReport(eqx.Module):
     """Training on preemptible chips with both policies, and the availability of the chips."""
 
-    waiting: Interrupted  # the job waits until all chips are back
-    elastic: Interrupted  # the job continues with the remaining replicas
+    waiting: Interrupted = shown(meaning="the job waits until all chips are back")
+    elastic: Interrupted = shown(meaning="the job continues with the remaining replicas")
     present: Scalar = output("", "share of the chips that is there, mean")
     whole: Scalar = output("", "share of the time in which all chips are there")
     taken_per_s: Scalar = output("1/s", "times that replicas are taken away, all together")

@@ -20,6 +20,18 @@ def racks(cluster: Cluster) -> Scalar:
     return cluster.chips / cluster.rack.chips
 
 
+def built_chips(cluster: Cluster) -> Scalar:
+    """Return the chips in a rack, used or not: `s` as it is sold, or n where jobs use all."""
+    sold = cluster.rack.sold_chips
+    return jnp.where(sold > 0.0, sold, cluster.rack.chips)
+
+
+def chips_in_racks(cluster: Cluster) -> Scalar:
+    """Return the chips of all racks, with those that a job leaves idle: `N s / n`; N where jobs use all."""
+    sold = cluster.rack.sold_chips
+    return cluster.chips * jnp.where(sold > 0.0, sold / cluster.rack.chips, 1.0)
+
+
 def rack_limit_w(cluster: Cluster) -> Scalar:
     """Return the IT power that one rack may draw, W: the smaller of its cooling limit and its busbar limit."""
     cooled, fed = cluster.cooling.rack_limit_w, cluster.rack.busbar_limit_w
@@ -59,15 +71,15 @@ def domain_levels(cluster: Cluster) -> Scalar:
 
 
 def cabled_bytes_per_s(cluster: Cluster) -> Scalar:
-    """Return the scale-up bandwidth on a rack's copper cables, B/s: `n B` less the optical share; 0 for domains of one chip."""
+    """Return the scale-up bandwidth on a rack's copper cables, B/s: `s B` less the optical share; 0 for domains of one chip."""
     copper = above_zero(several(cluster.network.size[0])) * (1.0 - optical_share(cluster))
-    return copper * cluster.rack.chips * cluster.network.bandwidth_bytes_per_s[0]
+    return copper * built_chips(cluster) * cluster.network.bandwidth_bytes_per_s[0]
 
 
 def rack_weight_kg(cluster: Cluster) -> Scalar:
-    """Return the weight of a loaded rack and its cables, kg: `w_0 + n w + cables`."""
+    """Return the weight of a loaded rack and its cables, kg: `w_0 + s w + cables`, of all s chips in it."""
     cables = cabled_bytes_per_s(cluster) * cluster.rack.cable_weight_kg_per_byte_per_s
-    return cluster.rack.empty_weight_kg + cluster.rack.chips * cluster.rack.chip_weight_kg + cables
+    return cluster.rack.empty_weight_kg + built_chips(cluster) * cluster.rack.chip_weight_kg + cables
 
 
 def spread_out(cluster: Cluster) -> Network:

@@ -13,6 +13,7 @@ from jaxtyping import Array
 
 from hwopt.hardware.cluster import Cluster
 from hwopt.hardware.peripherals import Reliability
+from hwopt.model.facility.rack import chips_in_racks
 from hwopt.model.network.switch_counts import ports_per_chip, switches_per_chip
 from hwopt.model.numerics.maximum import Maximum, hard_maximum
 from hwopt.model.numerics.root_finding import held, lambert_above_branch, moved
@@ -95,6 +96,16 @@ def hot_spares(cluster: Cluster, chips: Scalar, stops: Interruptions) -> Scalar:
     with_racks = rack.chips * (stops.racks + cluster.cooling.loop_racks * stops.cooling)
     with_switches = jnp.where(stops.switches > 0.0, chips * cluster.reliability.switch_failures_per_s, 0.0)
     return own.hot_spares * (rack.server_chips * spares + (with_racks + with_switches) * own.repair_s)
+
+
+def powered_chips(cluster: Cluster, stops: Interruptions) -> Scalar:
+    """Return the working chips of a cluster and its hot spares: `max(N + spares, N s / n)`.
+
+    The chips of whole racks that a job does not use are hot spares, `N (s / n - 1)`; more are added only where repairs need
+    more (`hot_spares`). Log-log convex.
+    """
+    needed = cluster.chips + hot_spares(cluster, cluster.chips, stops)
+    return jnp.where(cluster.rack.sold_chips > 0.0, hard_maximum(needed, chips_in_racks(cluster)), needed)
 
 
 _NO_SERVER = 1e-24
@@ -244,10 +255,6 @@ MOST_MULTIPLIER = 1.0 / (1.0 - LARGEST_LOST)
 """Run time over useful time from which a job counts as making no progress."""
 
 
-_KEPT = 2.0
-"""Checkpoints that storage holds at the same time: the last complete one, and the one being written."""
-
-
 class Failures(NamedTuple):
     """Effect of failures and checkpoints on a job: MTBF, interval between saves, drain time, goodput, and margins."""
 
@@ -256,13 +263,12 @@ class Failures(NamedTuple):
     drain_s: Array
     goodput: Array
     margin: Array
-    stored: Array  # log of storage capacity over the size of the stored checkpoints
     saves: Array  # log of a stated interval over the drain time; infinite where no interval is stated
 
     @property
     def margins(self) -> dict[str, Array]:
-        """Margins of a training run by name: failures, checkpoint interval, storage capacity. Negative: infeasible."""
-        return {"failures": self.margin, "saves": self.saves, "stored": self.stored}
+        """Margins of a training run by name: failures and checkpoint interval. Negative: infeasible."""
+        return {"failures": self.margin, "saves": self.saves}
 
 
 def failures(
@@ -284,8 +290,7 @@ def failures(
     mtbf, checkpoint = job_mtbf_s(stops), checkpoint_bytes(parameters, run)
     save, drain = save_s(checkpoint, chips, own), drain_s(checkpoint, chips, saved_bytes_per_s_per_chip(cluster))
     restart = recovery_s(cluster) + drain
-    stored = jnp.log(chips * cluster.storage.capacity_bytes / (_KEPT * checkpoint))
-    return _failures(run, mtbf, save, drain, restart, stored, maximum, interval_s)
+    return _failures(run, mtbf, save, drain, restart, maximum, interval_s)
 
 
 def joint_failures(
@@ -304,8 +309,7 @@ def joint_failures(
     snapshot = mean(lambda each: each.reliability.snapshot_bandwidth_bytes_per_s)
     save = most(lambda each: each.reliability.snapshot_overhead_s) + drain_s(checkpoint, chips, snapshot)
     drain = drain_s(checkpoint, chips, mean(saved_bytes_per_s_per_chip))
-    stored = jnp.log(chips * mean(lambda each: each.storage.capacity_bytes) / (_KEPT * checkpoint))
-    return _failures(run, job_mtbf_s(stops), save, drain, most(recovery_s) + drain, stored, maximum)
+    return _failures(run, job_mtbf_s(stops), save, drain, most(recovery_s) + drain, maximum)
 
 
 def _failures(
@@ -314,7 +318,6 @@ def _failures(
     save: Scalar,
     drain: Scalar,
     restart: Scalar,
-    stored: Scalar,
     maximum: Maximum,
     interval_s: Scalar | None = None,
 ) -> Failures:
@@ -329,4 +332,4 @@ def _failures(
     else:
         multiplier = multiplier_at(interval, save, mtbf, drain, restart)
         useful, margin = 1.0 / multiplier, jnp.log(MOST_MULTIPLIER / multiplier)
-    return Failures(mtbf, interval, drain, useful, margin, stored, keeps_up)
+    return Failures(mtbf, interval, drain, useful, margin, keeps_up)

@@ -16,7 +16,7 @@ from jaxtyping import Array
 from hwopt.hardware.cluster import Cluster, Fleet
 from hwopt.model import machine
 from hwopt.model.chip.roofline import fastest_peak
-from hwopt.model.facility import cost, power, reliability
+from hwopt.model.facility import cost, reliability
 from hwopt.model.facility.cost import Spending
 from hwopt.model.layers import work
 from hwopt.model.machine import Machine, added
@@ -140,7 +140,7 @@ def fleet_report(run: TrainingRun, fleet: Fleet, plan: FleetPlan, maximum: Maxim
         )
     else:  # the first group pays for the lines and for further sites
         joined = eqx.tree_at(lambda c: c.sites, clusters[0], fleet.lines)
-        its[0] = machine.machine(joined, None)
+        its[0] = machine.machine(joined, None, run)
         lines_s, hidden_s = sites.exchange_s(run, joined, plans[0]), fleet.lines.overlap * slowest
         exchange, apart = above_zero(lines_s - hidden_s), sites.replicas_apart(joined, plans[0])
     step = slowest + exchange
@@ -192,7 +192,7 @@ def totals(
     stops = reliability.Interruptions(*map(added, zip(*(it.stops for it in its), strict=True)))
     lost = reliability.joint_failures(run, clusters, stops, parameters, maximum)
     power_w, usd_per_s, batch_tokens = added(powers_w), added(spending), work.batch_tokens(run)
-    carbon = [cost.carbon_parts(it.cluster, it.fed_w, it.hot_spares, w) for it, w in zip(its, powers_w, strict=True)]
+    carbon = [cost.carbon_parts(it.cluster, it.fed_w, it.powered, w) for it, w in zip(its, powers_w, strict=True)]
     kg_per_s = added([added([*each.values()]) for each in carbon])
     tokens_per_s = batch_tokens / step_s
     useful_per_s = tokens_per_s * lost.goodput
@@ -213,7 +213,7 @@ def totals(
         exchange_s=exchange_s,
         ideal_step_time_s=ideal_s,
         tokens_per_s=tokens_per_s,
-        mfu=work.step_model_flops(run) / peak / step_s,
+        mfu=work.model_flops(run.model, run) / peak / step_s,
         chips=chips,
         power_w=power_w,
         peak_power_w=added([each.peak_power_w for each in groups]),
@@ -239,7 +239,7 @@ def _each_alone(
 
     def one(cluster: Cluster, own: Plan, sequences: Scalar) -> tuple[Machine, TrainingReport]:
         report, _ = training_report(share_of(run, sequences), cluster, own, maximum, None)
-        return machine.machine(cluster, None), report
+        return machine.machine(cluster, None, run), report
 
     groups = list(zip(fleet.groups, plan.groups, plan.sequences, strict=True))
     together = jax.vmap(one)(*jax.tree.map(lambda *leaves: jnp.stack(leaves), *groups))
@@ -250,7 +250,7 @@ def _each_alone(
 
 def _drawn_w(it: Machine, alone: TrainingReport, step: Scalar) -> Array:
     """Return the average power at the meter of a group that idles for the rest of a longer common step."""
-    idle_w = it.pue * (it.cluster.chips * power.idle_it_w(it.cluster, it.point) + it.standing_w)
+    idle_w = it.pue * it.standing_w
     return idle_w + (alone.power_w - idle_w) * (alone.step_time_s / step)
 
 

@@ -4,8 +4,6 @@ A group of chips runs a segment of a longer pipeline. Its step, memory and gradi
 `training`, with the layers and stages of the segment.
 """
 
-from __future__ import annotations
-
 import itertools
 from functools import reduce
 from typing import NamedTuple
@@ -269,7 +267,7 @@ def _each(
     """Return each group as a machine, and its stages. The model is traced once for all groups."""
 
     def one(cluster: Cluster, own: Plan, place: PipelinePosition) -> tuple[Machine, PipelineStages]:
-        it = machine.machine(cluster, None)
+        it = machine.machine(cluster, None, run)
         return it, stages(run, cluster, at_work(it, place), own, place, maximum)
 
     groups = list(zip(fleet.groups, plan.groups, where, strict=True))
@@ -293,7 +291,7 @@ def group_flops(run: TrainingRun, layers: Scalar, last: Scalar) -> Scalar:
     shapes = lambda r: (r.model.layers, r.model.moe_layers)
     part = eqx.tree_at(shapes, run, (run.model.layers * share, run.model.moe_layers * share))
     head = work.batch_tokens(run) * 2.0 * (2.0 + run.trainable_fraction) * run.model.vocab * run.model.hidden
-    return work.step_model_flops(part) - (1.0 - last) * head
+    return work.model_flops(part.model, part) - (1.0 - last) * head
 
 
 def _stage_report(
@@ -303,20 +301,20 @@ def _stage_report(
     cluster = it.cluster
     part, _ = _piece(run, own, place.layers, own.pp)
     flops = group_flops(run, place.layers, place.last)
-    executed = flops + work.recompute_flops(part, own, cluster.stack)
+    executed = flops + work.repeated_flops(part.model, part, own, cluster.stack)
     active = machine.running(cluster, it.point, settles=True)
     mean, keeps = stage.work.scaled(micro_batches(run, own)), stage.work.mean_pace
     gemm_s = executed * (1.0 / cluster.chips) * fastest_seconds_per_flop(active.chip, run)
     core_s = gemm_s * keeps.energy * asked_core_share(active.chip, it.point)
     busy_s = mean.compute_s + mean.memory_bound_s + stage.optimizer_s
     activity = power.Activity(*(seconds / step for seconds in (core_s, mean.hbm_s + stage.optimizer_s, busy_s)))
-    drawn = it.pue * (cluster.chips * power.it_w(cluster, it.point, activity) + it.standing_w)
+    drawn = it.pue * (cluster.chips * power.active_it_w(cluster, it.point, activity) + it.standing_w)
     free = jnp.full_like(step, jnp.inf)
     total = stage.memory.total_bytes
     margins = TrainingMargins(
         **machine.margins([it]),
         **plan_margins(part, cluster, own, total, jnp.zeros_like(total), lifted=False),
-        failures=free, stored=free, saves=free,
+        failures=free, saves=free,
     )  # fmt: skip
     fits = jnp.stack([value >= -FEASIBILITY_TOLERANCE for value in jax.tree.leaves(margins)])
     return drawn, StageReport(

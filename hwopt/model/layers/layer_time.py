@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -46,7 +47,8 @@ Attention and the MLP each have one all-gather and one reduce-scatter.
 class ExposedTime(NamedTuple):
     """Seconds by cause. Communication fields count only its exposed part; the overlapped part is in `hidden_s`.
 
-    The last four fields are not part of the total: overlapped communication, and the times from which power is computed.
+    The last five fields are not part of the total: overlapped communication, the times from which power is computed, and
+    communication beyond the scale-up domain.
     """
 
     compute_s: Array
@@ -60,10 +62,11 @@ class ExposedTime(NamedTuple):
     hbm_s: Array  # time in which HBM is busy
     arithmetic_s: Array  # `compute_s` at the requested clock
     core_s: Array  # `arithmetic_s` times its energy at the sustained clock, relative to the requested clock
+    nic_s: Array  # communication beyond the scale-up domain, overlapped or not
 
     @property
     def total_s(self) -> Array:
-        return sum(self[1:-4], start=self[0])
+        return sum(self[1:-5], start=self[0])
 
     @property
     def mean_pace(self) -> ClockModel:
@@ -189,6 +192,7 @@ def direction(
     collectives: Array | float = 0.0,
     ep_overlap: Array | None = None,
     layers: Array | None = None,
+    beyond: Array | None = None,
 ) -> ExposedTime:
     """Return the time of one direction of one layer from its kernels and its communication.
 
@@ -204,6 +208,10 @@ def direction(
     - `collectives`: number of collectives that the host launches.
     - `ep_overlap`: share of the work that can overlap with expert exchanges; the stack's by default.
     - `layers`: number of layers of host time to count; one by default.
+    - `beyond`: 1 where communication of tensor, context and expert parallelism and weight gathering leaves the scale-up
+      domain; None if the caller needs no `nic_s`.
+
+    **Shapes:** `beyond` (4,).
     """
     stack = cluster.stack
 
@@ -226,7 +234,19 @@ def direction(
     host = everything.launch_s + (before - device)
     unseen = tp_hidden + cp_hidden + ep_hidden + gather_hidden
     comm_s = {"tp_comm_s": tp, "cp_comm_s": cp, "ep_comm_s": ep, "dp_comm_s": gather}
+    if beyond is not None:
+        comm_s["nic_s"] = jnp.sum(beyond * jnp.stack([*comm, gather_s]))
     return ExposedTime.of(everything, host_s=host, hidden_s=unseen, **comm_s)
+
+
+def leaves_domain(cluster: Cluster, plan: Plan, weights: Weights) -> Array:
+    """Return where tensor, context and expert parallelism and weight sharding leave the scale-up domain; see `beyond_domain`.
+
+    **Shapes:** (4,).
+    """
+    strides = jnp.stack([jnp.ones_like(plan.tp), plan.tp, plan.expert_tp, plan.tp])
+    groups = jnp.stack([plan.tp, plan.cp, plan.ep, weights.ranks])
+    return collectives.beyond_domain(cluster.network, groups, strides)
 
 
 def _distinct_domains(cluster: Cluster, plan: Plan, w: Transformer) -> Scalar:
@@ -332,7 +352,9 @@ def layer_time(
     tp, cp, ep = comm
     kernels = layer_kernels(flow, cluster, plan, moe, table, attention).settled(cluster.chip)
     launched = _COLLECTIVES * several(plan.tp)
-    forward = direction(cluster, kernels, comm, gather, moe, maximum, launched)
+    beyond = leaves_domain(cluster, plan, weights)
+    timed = partial(direction, cluster, moe=moe, maximum=maximum, collectives=launched, beyond=beyond)
+    forward = timed(kernels, comm, gather)
     gradients = 1.0 + run.trainable_fraction  # with respect to inputs, and to trainable weights
     backward_kernels = Kernels(
         products=kernels.products.scaled(gradients),
@@ -340,11 +362,11 @@ def layer_time(
         experts=kernels.experts.scaled(gradients),
         passes=kernels.passes.scaled(2.0),
     )
-    backward = direction(cluster, backward_kernels, (tp, 2.0 * cp, ep), gather + scatter, moe, maximum, launched)
+    backward = timed(backward_kernels, (tp, 2.0 * cp, ep), gather + scatter)
     # Recomputation reuses the weights gathered for the backward pass.
     needed = layer_kernels(flow, cluster, plan, moe, table, attention, stack.recompute_stops_early).settled(
         cluster.chip
     )
-    again = direction(cluster, needed, comm, jnp.zeros_like(tp), moe, maximum, launched).scaled(plan.recompute_full)
+    again = timed(needed, comm, jnp.zeros_like(tp)).scaled(plan.recompute_full)
     attention_share = (1.0 - plan.recompute_full) * plan.recompute_attention
     return forward.plus(backward).plus(again.plus(ExposedTime.of(kernels.attention).scaled(attention_share)))

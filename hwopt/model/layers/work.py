@@ -291,19 +291,15 @@ def _step_attention_flops(run: TrainingRun, causal_fraction: Scalar) -> Scalar:
     return 2.0 * attention_span(run, causal_fraction) * w.heads * (w.qk_dim + w.v_dim) * w.layers
 
 
-def step_model_flops(run: TrainingRun) -> Scalar:
+@singledispatch
+def model_flops(model: Any, run: TrainingRun) -> Scalar:
     """Return the model FLOPs of a step: 6 per matrix weight and token, plus causal attention, without recomputation.
 
     For transformers: `tokens (2 (1 + 1 + trainable) P_matrix + 3 x 2 x span a (d + d_v) L)`, with P_matrix active matrix
     weights and `2 span a (d + d_v)` attention FLOPs per token in each of L layers. The embedding look-up does not multiply, a
     tied head does. Attention counts only the causal part (`causal_fraction`), once forward and twice backward.
-    """
-    return model_flops(run.model, run)
 
-
-@singledispatch
-def model_flops(model: Any, run: TrainingRun) -> Scalar:
-    """Return the model FLOPs of a step, dispatched on the type of the model.
+    **Arguments:** `model`: that of `run`, whose type decides.
 
     **Raises:** `TypeError` for a model type without a rule.
     """
@@ -322,18 +318,14 @@ def matrix_parameters(w: Transformer) -> Scalar:
     return active_parameters(w) - head_parameters(w) - tables + w.vocab * w.hidden
 
 
-def recompute_flops(run: TrainingRun, plan: Plan, stack: Stack) -> Scalar:
+@singledispatch
+def repeated_flops(model: Any, run: TrainingRun, plan: Plan, stack: Stack) -> Scalar:
     """Return the FLOPs of recomputation in a step, summed over all chips.
 
     For transformers they are a forward pass of the recomputed layers, or only of their attention cores. Where the stack stops
     recomputation early, the layer's last product is excluded.
-    """
-    return repeated_flops(run.model, run, plan, stack)
 
-
-@singledispatch
-def repeated_flops(model: Any, run: TrainingRun, plan: Plan, stack: Stack) -> Scalar:
-    """Return the FLOPs of recomputation in a step, dispatched on the type of the model.
+    **Arguments:** `model`: that of `run`, whose type decides.
 
     **Raises:** `TypeError` for a model type without a rule.
     """

@@ -3,7 +3,7 @@
 One step of `s` bytes over a link of latency alpha and bandwidth B takes `alpha + 2 rho sqrt(alpha s / B) + s / B`. At
 rho = 1 that is `(sqrt(alpha) + sqrt(s / B))^2`: the message is cut into the number of chunks that minimizes the time.
 Switching from low-latency to bulk protocols comes close to that. At rho = 0 the message is sent whole.
-`hwopt.calibration.collectives` fits the link constants and scores the formulas against measured collectives.
+`results.benchmarks.collectives` fits the link constants and scores the formulas against measured collectives.
 
 A `Route` describes the members, latency and bandwidth of a group on each tier, and `ring_steps` the steps. A group of one
 costs nothing. All groups of the same parallelism communicate at once: each chip has its own links, and links beyond the
@@ -251,3 +251,12 @@ def _outermost(members: PerTier) -> PerTier:
     used = several(members)
     beyond = jnp.cumprod((1.0 - used)[::-1])[::-1]  # 1 where neither this tier nor any outside it is used
     return used * jnp.concatenate([beyond[1:], jnp.ones_like(beyond[:1])])
+
+
+def beyond_domain(network: Network, groups: Array, strides: Array) -> Array:
+    """Return 1 for each group that extends beyond one scale-up domain, 0 for others; linear from one domain to two.
+
+    **Arguments:** `groups`: chips of each group; `strides`: distance between their neighbors, in chips. **Shapes:** (group,).
+    """
+    members = jax.vmap(lambda group, stride: members_per_tier(network, group, stride))(groups, strides)
+    return several(members[:, 1] * members[:, 2])

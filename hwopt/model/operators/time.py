@@ -10,7 +10,7 @@ from hwopt.model.chip.roofline import KernelTime, gemm_time, hbm_seconds_per_byt
 from hwopt.model.chip.sustained_clock import settled
 from hwopt.model.kernels import training_kernels
 from hwopt.model.layers import work
-from hwopt.model.layers.layer_time import ExposedTime, Kernels, direction
+from hwopt.model.layers.layer_time import ExposedTime, Kernels, direction, leaves_domain
 from hwopt.model.layers.parameters import Weights
 from hwopt.model.network import collectives
 from hwopt.model.numerics.maximum import Maximum, above_zero, several
@@ -202,10 +202,10 @@ def _(
     exchange = jnp.where(model.experts > 0.0, exchange, 0.0)
     gather, scatter = _sharded_weights(run, cluster, plan, weights, layers)
     zero, launched = jnp.zeros_like(tp), 2.0 * reductions * several(plan.tp)
-    hosts = _host_share(model, run, cluster, plan)
+    hosts, beyond = _host_share(model, run, cluster, plan), leaves_domain(cluster, plan, weights)
 
     def pass_(work_: Kernels, comm: tuple[Array, Array, Array], sharding: Array) -> ExposedTime:
-        return direction(cluster, work_, comm, sharding, zero, maximum, launched, layers=hosts)
+        return direction(cluster, work_, comm, sharding, zero, maximum, launched, layers=hosts, beyond=beyond)
 
     forward = pass_(kernels(summed, core, passes.plus(looking)), (tp, zero, exchange), gather)
     gradients = 1.0 + run.trainable_fraction

@@ -1,4 +1,8 @@
-"""FLOPs and weights of a table of operators, for a micro-batch on one chip and for a step."""
+"""Compute the work of a model that is given as a table of operators.
+
+Matrix products are those of one micro-batch on one chip. FLOPs are those of a whole training step on all chips. Weights are
+those on one chip.
+"""
 
 from typing import NamedTuple
 

@@ -40,15 +40,14 @@ def held_token_bytes(service: Service, plan: Plan, stack: Stack) -> Scalar:
     Ranks that share a head may shard its cache, by sequence (`Stack.cache_sharded`) or by token (the plan's `cache_split`).
     Without either it is `token_bytes`.
     """
-    return _spread_token_bytes(service, plan, stack, 1.0 if plan.layout is None else plan.layout.cache_split)
+    return spread_token_bytes(service, plan, stack, 1.0 if plan.layout is None else plan.layout.cache_split)
 
 
-def gathered_token_bytes(service: Service, plan: Plan, stack: Stack) -> Scalar:
-    """Return the KV-cache bytes per token and layer once ranks that shard the cache by token have gathered all tokens."""
-    return _spread_token_bytes(service, plan, stack, 1.0)
+def spread_token_bytes(service: Service, plan: Plan, stack: Stack, split: Scalar | float) -> Scalar:
+    """Return the KV-cache bytes per token and layer on ranks that shard it by token into `split` parts.
 
-
-def _spread_token_bytes(service: Service, plan: Plan, stack: Stack, split: Scalar | float) -> Scalar:
+    With 1 part it is what a chip holds once such ranks have gathered all tokens.
+    """
     spread = (1.0 - stack.cache_sharded) / split + stack.cache_sharded / copies(service.model, plan)
     return token_bytes(service, plan) * spread
 

@@ -16,7 +16,7 @@ from hwopt.model.machine import Lifted, LiftedMargins, Machine, added
 from hwopt.model.numerics.maximum import Maximum, above_zero, hard_maximum
 from hwopt.model.report import GroupReport, ServingMargins, ServingReport, outputs
 from hwopt.model.serving.steady_state import SteadyState, steady_state
-from hwopt.model.serving.tails import BUSIEST, tails
+from hwopt.model.serving.tails import BUSIEST, FIRST_MEAN, TOKEN_MEAN, tails
 from hwopt.plan import Disaggregated, Plan
 from hwopt.types import Scalar
 from hwopt.workload.service import Service
@@ -50,7 +50,7 @@ def serving_report(
     """
     clusters = cluster.groups
     states = [None for _ in clusters] if given is None else given.groups
-    its = [machine.machine(each, state) for each, state in zip(_sized(clusters, plan), states, strict=True)]
+    its = [machine.machine(each, state, service) for each, state in zip(_sized(clusters, plan), states, strict=True)]
     points = [it.point for it in its]
     active = [machine.running(*each, settles=given is None) for each in zip(clusters, points, strict=True)]
     state = steady_state(service, active, plan, maximum)
@@ -73,15 +73,18 @@ def serving_report(
         "cost_per_input_token_usd": paid_usd * above_zero(1.0 - answers_share) / service.new_tokens,
         "cost_per_output_token_usd": paid_usd * answers_share / service.output_tokens,
     }
-    latencies = {
-        "time_to_first_token_s": state.time_to_first_token_s,
-        "time_per_output_token_s": state.time_per_output_token_s,
-        "request_time_s": state.time_to_first_token_s + (service.output_tokens - 1.0) * state.time_per_output_token_s,
-        "users": state.users,
-        "users_per_w": state.users / power_w,
-    }
     seen = tails(service, plan, state, maximum, proved=given is not None)
-    busiest = seen.pop(BUSIEST)
+    busiest, later = seen.pop(BUSIEST), service.output_tokens - 1.0
+    token_s, full_batch = seen[TOKEN_MEAN], (state.time_to_first_token_s, state.time_per_output_token_s)
+    users = state.answer_passes * service.tokens_per_pass * token_s * service.peak_over_mean * each
+    latencies = {
+        "request_time_s": seen[FIRST_MEAN] + later * token_s,
+        "time_to_first_token_full_batch_s": full_batch[0],
+        "time_per_output_token_full_batch_s": full_batch[1],
+        "request_time_full_batch_s": full_batch[0] + later * full_batch[1],
+        "users": users,
+        "users_per_w": users / power_w,
+    }
     common = machine.outputs(
         its,
         service,
@@ -124,11 +127,14 @@ def serving_report(
 
 
 def _sized(clusters: tuple[Cluster, ...], plan: Any) -> list[Cluster]:
-    """Return the clusters, one for each chip type, resized to the chips that their plans use; a single cluster unchanged."""
+    """Return the clusters, one for each chip type, resized to the chips that their plans use; a single cluster unchanged.
+
+    The storage of the first group serves both.
+    """
     if len(clusters) == 1:
         return list(clusters)
-    plans = list(plan.groups.values())
-    return [eqx.tree_at(lambda c: c.chips, c, p.chips) for c, p in zip(clusters, plans, strict=True)]
+    pairs = zip((clusters[0], clusters[1].unstored), plan.groups.values(), strict=True)
+    return [eqx.tree_at(lambda c: c.chips, c, p.chips) for c, p in pairs]
 
 
 class _Paid(NamedTuple):
@@ -153,7 +159,7 @@ def _paid(its: Sequence[Machine], works: Sequence[power.Activity], between: Scal
     - `works`: activity of each chip type per request.
     - `between`: seconds between two requests.
     """
-    idle_w = [it.pue * (it.cluster.chips * power.idle_it_w(it.cluster, it.point) + it.standing_w) for it in its]
+    idle_w = [it.pue * it.standing_w for it in its]
     active_j = [it.pue * power.active_it_w(it.cluster, it.point, work) for it, work in zip(its, works, strict=True)]
     joules = [idle * between + active for idle, active in zip(idle_w, active_j, strict=True)]
     each = 1.0 / between
@@ -162,7 +168,7 @@ def _paid(its: Sequence[Machine], works: Sequence[power.Activity], between: Scal
     spending = spendings[0] if len(its) == 1 else Spending(*map(added, zip(*spendings, strict=True)))
     electricity = [j * cost.electricity_usd_per_j(it.cluster) for j, it in zip(joules, its, strict=True)]
     grid_kg = [j * it.cluster.facility.carbon_kg_per_j for j, it in zip(joules, its, strict=True)]
-    embodied = [added([*cost.embodied_parts(it.cluster, it.fed_w, it.hot_spares).values()]) for it in its]
+    embodied = [added([*cost.embodied_parts(it.cluster, it.fed_w, it.powered).values()]) for it in its]
     return _Paid(
         joules,
         powers_w,

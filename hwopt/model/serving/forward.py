@@ -119,7 +119,7 @@ def _attention(service: Service, chip: Chip, stack: Stack, plan: Plan, batch: Ba
     heads = w.heads / plan.tp
     own_heads = jnp.where(w.kv_rank > 0, heads, work.kv_heads_per_chip(w, plan))
     streams = 2.0 * batch.prompt_tokens * (heads + own_heads) * (w.qk_dim + w.v_dim)
-    whole = cache.gathered_token_bytes(service, plan, stack)
+    whole = cache.spread_token_bytes(service, plan, stack, 1.0)
     streams = streams + batch.prompts * cache.layer_mean(w, batch.prompt_context) * whole
     stored = stack.attention_scores_stored
     scores = stored * batch.prompt_tokens * (batch.prompt_context + batch.prompt_length) * heads

@@ -24,6 +24,9 @@ from hwopt.types import Scalar
 LEVELS = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 """Supported percentiles by name."""
 
+MEAN = "mean"
+"""Level that stands for the mean in place of a percentile."""
+
 NORMAL = {0.5: 0.0, 0.95: 1.6448536269514722, 0.99: 2.3263478740408408}
 """Quantiles of the standard normal distribution."""
 
@@ -104,8 +107,8 @@ def normal_below(x: Scalar) -> Scalar:
     return 1.0 / (1.0 + jnp.exp(-1.5976 * x - 0.07056 * x * x * x))
 
 
-def quantile(time: Spread, level: float, floor_s: Scalar) -> Scalar:
-    """Return a quantile of a random time from its cumulants: that of a gamma distribution, or a lognormal median.
+def quantile(time: Spread, level: float | str, floor_s: Scalar) -> Scalar:
+    """Return a quantile of a random time from its cumulants: that of a gamma distribution, a lognormal median, or the mean.
 
     With rare long times a gamma distribution gives a poor median. The median is therefore that of a shifted lognormal
     distribution, `floor + m^2 / sqrt(m^2 + variance)`, where m is the mean minus the floor.
@@ -114,6 +117,8 @@ def quantile(time: Spread, level: float, floor_s: Scalar) -> Scalar:
 
     **Source:** Johnson, Kotz, Balakrishnan, Continuous Univariate Distributions 1, ch. 14.
     """
+    if isinstance(level, str):
+        return time.mean_s
     if level == 0.5:
         above = time.mean_s - floor_s
         return floor_s + above * above / jnp.sqrt(above * above + time.variance)

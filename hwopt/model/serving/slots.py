@@ -126,8 +126,8 @@ def slot_wait(requests: Requests, at: Passes, load: Scalar) -> SlotWait:
     return SlotWait(share=h / (h + body), per_s=cut / at.answer_s)
 
 
-def first_token_s(own: Spread, after: Spread, wait: SlotWait, level: float, maximum: Maximum) -> Scalar:
-    """Return a quantile of TTFT over the mixture of requests that find a free slot and requests that wait for one.
+def first_token_s(own: Spread, after: Spread, wait: SlotWait, level: float | str, maximum: Maximum) -> Scalar:
+    """Return a quantile or the mean of TTFT over the mixture of requests that find a free slot and requests that wait for one.
 
     It solves `(1 - w) P(own > t) + w P(wait + after > t) = 1 - p` for t, where w is the share of requests that wait. Newton
     steps are done on the logarithm, which is convex where one tail takes over from the other. The start is a lower bound of t:
@@ -138,7 +138,7 @@ def first_token_s(own: Spread, after: Spread, wait: SlotWait, level: float, maxi
     - `own`: TTFT of requests that find a free slot.
     - `after`: time from getting a slot to the first token, for requests that waited.
     - `wait`: waiting time for a slot.
-    - `level`: probability p.
+    - `level`: probability p, or `MEAN`.
     """
     mean_s = 1.0 / wait.per_s
     waited = Spread(
@@ -146,6 +146,8 @@ def first_token_s(own: Spread, after: Spread, wait: SlotWait, level: float, maxi
         variance=after.variance + mean_s * mean_s,
         third=after.third + 2.0 * mean_s * mean_s * mean_s,
     )
+    if isinstance(level, str):
+        return (1.0 - wait.share) * own.mean_s + wait.share * waited.mean_s
     late = wait.share / (1.0 - level)
     longest = mean_s * jnp.log(jnp.where(late > 1.0, late, 1.0))
     least = t = maximum(gamma_quantile(own, level), jnp.where(late > 1.0, after.mean_s + longest, 0.0))

@@ -40,10 +40,9 @@ class SteadyState(NamedTuple):
     answers_interval_s: Array  # time between two requests at full capacity of the decode chips (or of the only group)
     prompts_interval_s: Array  # time between two requests at full capacity of the prefill chips
     answer_passes: Array  # passes of one sequence
-    time_to_first_token_s: Array
+    time_to_first_token_s: Array  # of a full batch, like the next one
     time_per_output_token_s: Array
     kv_transfer_s: Array  # NaN for one group of chips
-    users: Array  # mean number of concurrent sequences
     decodes: Array  # 1: answers are generated
     work: tuple[Activity, ...]  # chip-seconds per request, for each chip type
     useful_flops: Array  # per request, of accepted tokens
@@ -221,18 +220,10 @@ class _ChipGroup(NamedTuple):
     cached_tokens: Array
 
 
-class _Memory(NamedTuple):
-    """Memory of the fullest chip overall, and of the fullest chip of each group."""
-
-    fullest: ServingFootprint
-    capacity_bytes: Array  # of that chip
-    group_bytes: tuple[Array, ...]
-
-
 def _memory(
     service: Service, clusters: Sequence[Cluster], groups: list[_ChipGroup]
-) -> tuple[_Memory, dict[str, Array]]:
-    """Return the memory footprint and the margins of the plan, each the smallest over groups."""
+) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Return the fields of `SteadyState` about memory, and the margins of the plan, each the smallest over groups."""
     if len(clusters) == 1:
         each = jax.vmap(lambda group: footprint(service, clusters[0], *group))(_stacked(*groups))
         capacities = [clusters[0].chip.hbm_capacity_bytes for _ in groups]
@@ -255,7 +246,8 @@ def _memory(
             fuller = other.total_bytes * capacity > fullest.total_bytes * room
             capacity = jnp.where(fuller, room, capacity)
         fullest = jax.tree.map(lambda a, b, fuller=fuller: jnp.where(fuller, b, a), fullest, other)
-    return _Memory(fullest, capacity, tuple(each.total_bytes for each in memories)), margins
+    used_bytes = tuple(each.total_bytes for each in memories)
+    return {"memory": fullest, "capacity_bytes": capacity, "group_memory_bytes": used_bytes}, margins
 
 
 def _times(
@@ -278,8 +270,8 @@ def steady_state(service: Service, clusters: Sequence[Cluster], plan: Any, maxim
     `rho / (2 (1 - rho))` passes (M/D/1). It is shorter where replicas share a queue, or where there are more prefill chips than
     needed.
 
-    This TTFT assumes full prefill batches at the planning load (`Service.load`). Percentiles (`tails`) use actual batches and
-    loads, so p99 can be lower.
+    Both latencies are those of full batches; this TTFT also assumes the planning load (`Service.load`) of prefill chips. Means
+    and percentiles at the actual load are computed by `tails`.
 
     **Arguments:** `clusters`: a single cluster, or that of the decode chips and that of the prefill chips.
 
@@ -352,7 +344,6 @@ def steady_state(service: Service, clusters: Sequence[Cluster], plan: Any, maxim
         time_per_output_token_s=decodes * step.period_s / service.tokens_per_pass,
         kv_transfer_s=kv_transfer_s,
         decodes=decodes,
-        users=answer_passes * step.period_s * (1.0 / interval),
         work=works,
         useful_flops=share.useful_flops,
         executed_flops=share.executed_flops,
@@ -360,8 +351,6 @@ def steady_state(service: Service, clusters: Sequence[Cluster], plan: Any, maxim
         prefill_chips=prefill_chips,
         decode_chips=decode_chips,
         instance_chips=(reduce(hard_maximum, spans),) if len(clusters) == 1 else tuple(spans),
-        memory=memory.fullest,
-        capacity_bytes=memory.capacity_bytes,
-        group_memory_bytes=memory.group_bytes,
+        **memory,
         margins=margins | {"demand": demand, "chips": -jnp.abs(jnp.log(here.chips / plan.chips))},
     )

@@ -1,4 +1,4 @@
-"""Latency percentiles (TTFT, TPOT) in the busiest hour, for a serving machine in steady state."""
+"""Means and percentiles of latency (TTFT, TPOT) in the busiest hour, for a serving machine in steady state."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -14,6 +14,8 @@ from hwopt.workload.service import Service
 
 FIRST, TOKEN = "time_to_first_token_{}_s", "time_per_output_token_{}_s"
 """Names of the percentiles in a report; the placeholder is the level, such as p95."""
+
+FIRST_MEAN, TOKEN_MEAN = (name.replace("_{}", "") for name in (FIRST, TOKEN))
 
 PERCENTILES = tuple(name.format(level) for name in (FIRST, TOKEN) for level in queueing.LEVELS)
 
@@ -71,7 +73,7 @@ class _Prompts(NamedTuple):
         return spread, each_s / (1.0 + 4.0 * varied)
 
 
-def _first_beside(level: float, maximum: Maximum, *numbers: Scalar) -> Scalar:
+def _first_beside(level: float | str, maximum: Maximum, *numbers: Scalar) -> Scalar:
     """Return a TTFT percentile for colocated prefill and decode.
 
     **Arguments:** `numbers`: fields of a `_StreamGroup`, then of `queueing.Requests`.
@@ -83,7 +85,7 @@ def _first_beside(level: float, maximum: Maximum, *numbers: Scalar) -> Scalar:
     return slots.first_token_s(own, after, wait, level, maximum)
 
 
-def _first_apart(level: float, maximum: Maximum, *numbers: Scalar) -> Scalar:
+def _first_apart(level: float | str, maximum: Maximum, *numbers: Scalar) -> Scalar:
     """Return a TTFT percentile for disaggregated prefill and decode, without the transfer of keys and values.
 
     **Arguments:** `numbers`: fields of a `_StreamGroup`, of `Requests`, and of `_Prompts` except its rate, which is the
@@ -98,7 +100,7 @@ def _first_apart(level: float, maximum: Maximum, *numbers: Scalar) -> Scalar:
     return slots.first_token_s(alone, alone, wait, level, maximum)
 
 
-def _next(level: float, maximum: Maximum, *numbers: Scalar) -> Scalar:
+def _next(level: float | str, maximum: Maximum, *numbers: Scalar) -> Scalar:
     """Return a percentile of the time between passes of a sequence.
 
     **Arguments:** `numbers`: fields of a `_StreamGroup`, then of `queueing.Requests`.
@@ -139,14 +141,14 @@ def _slower(*numbers: Scalar) -> tuple[Scalar, ...]:
     return (*group, *numbers[7:])
 
 
-def _alone(level: float, prompts: _Prompts, requests: queueing.Requests) -> Scalar:
+def _alone(level: float | str, prompts: _Prompts, requests: queueing.Requests) -> Scalar:
     """Return a TTFT percentile of a machine that only does prefill."""
     rate = jnp.where(prompts.load < MOST_LOAD, prompts.rate, 0.5 * prompts.rate / prompts.load)
     alone, floor = prompts._replace(rate=rate).alone(requests)
     return queueing.quantile(alone, level, floor)
 
 
-def _ended(function: Callable[..., Scalar], level: float) -> Callable[..., Scalar]:
+def _ended(function: Callable[..., Scalar], level: float | str) -> Callable[..., Scalar]:
     """Return a percentile function for optimality proofs, which is finite everywhere.
 
     It returns `_ENDLESS_S` where the machine is overloaded. The same holds at corners of a search node where prompts alone
@@ -196,7 +198,7 @@ _FLOORS = {
     if level > 0.5  # medians, which no objective limits, fall as rare long prompts become longer
 }
 
-_PROVED = {
+_PROVED: dict[tuple[Any, Any], MonotonePrimitive] = {
     (function, level): MonotonePrimitive(
         f"{function.__name__[1:]}_{name}",
         _ended(function, level),
@@ -213,11 +215,15 @@ Written out as sums of monomials they would be too long for node relaxations.
 
 
 def tails(service: Service, plan: Any, state: SteadyState, maximum: Maximum, proved: bool) -> dict[str, Scalar]:
-    """Return latency percentiles by name, and the load of the busiest hour, which is the mean load times `peak_over_mean`.
+    """Return means and percentiles of latency by name, and the load of the busiest hour: the mean load times `peak_over_mean`.
 
     With one group of chips, each stage's micro-batch of a replica is a stream (`queueing`). With two groups, prompts queue for
     the prefill replicas, and the first token is returned once the decode group has a slot for its sequence. Percentiles are
     infinite where the busiest hour has more requests than the machine can answer.
+
+    Means are those of the same hour and the same queues. Where requests exceed what the machine can answer, every slot is taken:
+    the mean TPOT is that of a full batch, and the mean TTFT is infinite. If no request rate is stated, requests come as slots
+    become free, and the mean TTFT is that of a full batch, too.
 
     **Arguments:** `proved`: whether the percentiles are traced for an optimality proof; they are opaque operations then.
     """
@@ -245,13 +251,13 @@ def tails(service: Service, plan: Any, state: SteadyState, maximum: Maximum, pro
     ends = (group.load < MOST_LOAD) & (prompts.load < MOST_LOAD) if two else group.load < MOST_LOAD
     none = jnp.inf  # inserted last, because a number computed from it would have no derivative
 
-    def percentile(function: Callable[..., Scalar], level: float, *numbers: Scalar) -> Scalar:
+    def percentile(function: Callable[..., Scalar], level: float | str, *numbers: Scalar) -> Scalar:
         if proved:
             return _PROVED[function, level](*numbers)
         return function(level, maximum, *_slower(*numbers))
 
     found = {}
-    for name, level in queueing.LEVELS.items():
+    for name, level in {**queueing.LEVELS, **({} if proved else {queueing.MEAN: queueing.MEAN})}.items():
         if two:
             first = percentile(_first_apart, level, *group, *requests, *prompts[1:]) + state.kv_transfer_s
             first = first if proved else jnp.where(ends, first, none)
@@ -263,4 +269,11 @@ def tails(service: Service, plan: Any, state: SteadyState, maximum: Maximum, pro
         token = percentile(_next, level, *group, *requests) / service.tokens_per_pass
         found[FIRST.format(name)] = first
         found[TOKEN.format(name)] = token if proved else jnp.where(ends, token, none)
-    return found | {BUSIEST: rate * state.least_interval_s}
+    # A proof bounds no means: they do not always rise with the load.
+    first, token = (found.pop(name.format(queueing.MEAN), jnp.full_like(rate, jnp.nan)) for name in (FIRST, TOKEN))
+    late = jnp.where(service.requests_per_s > 0.0, none, state.time_to_first_token_s)
+    means = {
+        FIRST_MEAN: jnp.where(first < none, first, late),
+        TOKEN_MEAN: jnp.where(token < none, token, state.time_per_output_token_s),
+    }
+    return found | means | {BUSIEST: rate * state.least_interval_s}

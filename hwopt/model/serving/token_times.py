@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 
-from hwopt.model.numerics.maximum import above_zero
+from hwopt.model.numerics.maximum import above_zero, hard_maximum
 from hwopt.model.serving.queueing import NORMAL, Passes, Requests, companions_per_s
 from hwopt.model.serving.slots import peakedness, slot_wait
 from hwopt.types import Scalar
@@ -85,11 +85,12 @@ def _begun(requests: Requests, at: Passes, level: float) -> Scalar:
     return (short / ((a + 1.0) * (1.0 - level + none))) ** (1.0 / a) / at.answer_passes
 
 
-def token_s(requests: Requests, at: Passes, level: float) -> Scalar:
-    """Return a quantile of the time between passes of a request, averaged over its answer: `(last - first) / (tokens - 1)`.
+def token_s(requests: Requests, at: Passes, level: float | str) -> Scalar:
+    """Return a quantile or the mean of a request's time between passes: `(last - first) / (tokens - 1)` over its answer.
 
-    - The mean is that of passes which answers see. They are longer by `g (1 + 2 / (3 - g) (c_a - 1) / (1 - phi)^2) / n` because
-      of sequences that arrive together, but never longer than a full pass. There are n sequences, g is the share of a pass that
+    - Mean and median are those of passes which answers see. They are longer by
+      `g (1 + 2 / (3 - g) (c_a - 1) / (1 - phi)^2) / n` because of sequences that arrive together, but never longer than a full
+      pass or shorter than an empty one. There are n sequences, g is the share of a pass that
       grows with them, phi is the share of time of prompts, and c_a describes the arrivals.
     - The spread has two parts, added in quadrature. The number of sequences, averaged over an answer, keeps `3 / (4 - g)` of
       its variance; its correlation decays as exp(-(1 - g) t) over the time of an answer. Prompts that interrupt short answers
@@ -102,9 +103,10 @@ def token_s(requests: Requests, at: Passes, level: float) -> Scalar:
     bursts = (at.arrivals - 1.0) / (left * left)
     mean = at.mean_s * (1.0 + g * (1.0 + 2.0 / (3.0 - g) * bursts) / n)
     mean = jnp.where(at.full_s < mean, at.full_s, mean)
+    mean = hard_maximum(mean, at.mean_s * (1.0 - g))  # the latter is an empty pass
     amid = jnp.where(at.prompt_s > 0.0, 0.0, at.mean_s)
     mean = mean + 0.5 * amid / at.answer_passes
-    if level == 0.5:
+    if isinstance(level, str) or level == 0.5:
         return mean
     wide = mean * (NORMAL[level] * g) * jnp.sqrt(peakedness(requests, at) * 3.0 / ((4.0 - g) * n * (1.0 - g)))
     room = above_zero(at.full_s - mean)

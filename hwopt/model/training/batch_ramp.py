@@ -1,7 +1,5 @@
 """Batch-size ramp: step time of each stage of the run and its average over the run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

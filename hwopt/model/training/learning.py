@@ -253,46 +253,6 @@ def equivalent_batch(law: LossLaw, shares: Array, batches_tokens: Array) -> Scal
     return jnp.sum(batches_tokens * jnp.diff(reached, prepend=0.0))
 
 
-def tracking_schedule(law: LossLaw, parameters: Scalar, useful_tokens: Scalar, ratio: Scalar) -> Batches:
-    """Return tokens and steps of a run whose batch is always k local critical batches: `T = (1 + k) D`, `S = (1 + 1/k) S_min`.
-
-    D are the useful tokens, S_min the minimum steps, k is `ratio`.
-    This equals the trade-off of a constant batch of k B_crit. So a batch proportional to the critical batch gains nothing.
-    """
-    fewest = minimum_steps(law, parameters, useful_tokens)
-    return Batches((1.0 + ratio) * useful_tokens, (1.0 + 1.0 / ratio) * fewest)
-
-
-def best_schedule(law: LossLaw, parameters: Scalar, useful_tokens: Scalar, ratio: Scalar) -> Batches:
-    """Return tokens and steps of the optimal schedule, whose batch grows as the square root of the local critical batch.
-
-    `T = (1 + g k) D`, `S = (1 + g/k) S_min`, `g = sqrt(1 - a) / (1 - a/2)`: 5 % less waste of tokens and of steps at a = 0.47.
-    a and b are the exponents of `critical_batch_tokens`, k (`ratio`) sets the trade-off of tokens against steps. The result is
-    exact for b = 0. For b > 0 the effect of the loss on the critical batch is left out, so the gain is understated.
-
-    **Source:** McCandlish et al., arXiv 1812.06162, appendix D: the batch that trades a token for time at a fixed rate
-    is `sqrt(r B_crit)`; the integrals for a power law are our own.
-    """
-    a = law.critical_token_exponent
-    gain = jnp.sqrt(1.0 - a) / (1.0 - 0.5 * a)
-    fewest = minimum_steps(law, parameters, useful_tokens)
-    return Batches((1.0 + gain * ratio) * useful_tokens, (1.0 + gain / ratio) * fewest)
-
-
-def best_schedule_batch_tokens(
-    law: LossLaw, parameters: Scalar, useful_tokens: Scalar, progress: Scalar, ratio: Scalar
-) -> Scalar:
-    """Return the batch of `best_schedule`, in tokens, at a point of the run: `k B_crit(D) progress^(a/2) / sqrt(1 - a)`.
-
-    **Arguments:**
-
-    - `progress`: share of the run's useful tokens processed so far.
-    - `ratio`: k, see `best_schedule`.
-    """
-    a = law.critical_token_exponent
-    return ratio * critical_batch_tokens(law, parameters, useful_tokens) * progress ** (0.5 * a) / jnp.sqrt(1.0 - a)
-
-
 def repeated_tokens(law: LossLaw, unique_tokens: Scalar, epochs: Scalar) -> Scalar:
     """Return the fresh tokens equivalent to several epochs over U unique tokens: `U + U R* (1 - exp(-(epochs - 1) / R*))`.
 

@@ -40,7 +40,7 @@ def training_report(
     - `maximum`: exact or smooth maximum.
     - `given`: values of the lifted variables; None to compute them.
     """
-    it = machine.machine(cluster, given)
+    it = machine.machine(cluster, given, run)
     point, always = it.point, jnp.ones_like(it.heat_margin)
     parameters, met = total_parameters(run.model), active_parameters(run.model)
     equivalent = learning.dense_equivalent_parameters(run.law, met, parameters)
@@ -66,19 +66,19 @@ def training_report(
     steps = batch_ramp.over_run(part, step)
     (memory, outside), mean = steps.held, steps.mean
     tokens_per_s = batch_tokens / mean.step_s
-    model_flops = work.step_model_flops(run)
-    executed_flops = model_flops + work.recompute_flops(run, plan, cluster.stack)
+    model_flops = work.model_flops(run.model, run)
+    executed_flops = model_flops + work.repeated_flops(run.model, run, plan, cluster.stack)
     # A product with 1/N, because the derivative of a quotient of 1e24 FLOP leaves the range of float32. Energy follows the
     # arithmetic done, as if all of it ran at the fastest rate of large GEMMs, and the bytes moved, not the time they take.
     gemm_s = executed_flops * (1.0 / cluster.chips) * fastest_seconds_per_flop(active.chip, run)
     core_s = gemm_s * mean.keeps.energy * asked_core_share(active.chip, point)
     activity = power.Activity(*(part / mean.step_s for part in (core_s, mean.hbm_s, mean.busy_s)))
     # Power at the meter, N PUE IT: the average counts for the bill, that at full load for the site's power budget.
-    average_w = it.pue * (cluster.chips * power.it_w(cluster, point, activity) + it.standing_w)
+    average_w = it.pue * (cluster.chips * power.active_it_w(cluster, point, activity) + it.standing_w)
     useful_tokens_per_s = tokens_per_s * lost.goodput
     spending = cost.spending(cluster, it.capital, average_w)
     usd_per_s = sum(spending)
-    kg_per_s = sum(cost.carbon_parts(cluster, it.fed_w, it.hot_spares, average_w).values())
+    kg_per_s = sum(cost.carbon_parts(it.cluster, it.fed_w, it.powered, average_w).values())
     run_time = run.tokens / useful_tokens_per_s
     plan_holds = plan_margins(run, cluster, plan, memory.total_bytes, outside.total_bytes, given is not None)
     common = machine.outputs(
@@ -161,7 +161,7 @@ def plan_margins(
         "batch": (smallest, plan.dp * plan.micro_batch),
         "context": (run.sequence_length, plan.cp),
     }
-    share = pool_bytes / jnp.maximum(cluster.pool.capacity_bytes, 1.0)
+    share = pool_bytes / jnp.maximum(cluster.pool.usable_bytes, 1.0)
     room = -jnp.log(jnp.maximum(share, _NO_SHARE))
     return {name: jnp.log(most / used) for name, (most, used) in taken.items()} | {
         "pool": room if lifted else jnp.where(share > 0.0, room, jnp.inf),

@@ -153,30 +153,55 @@ def optimizer_s(run: TrainingRun, cluster: Cluster, plan: Plan, weights: Weights
     return (1.0 - plan.optimizer_offloaded) * traffic * hbm_seconds_per_byte(cluster.chip)
 
 
-def pool_stream_s(run: TrainingRun, cluster: Cluster, plan: Plan, outside: Offloaded) -> Scalar:
-    """Return the seconds that the link to the memory pool is busy in one step: those of its slower direction.
+def pool_stream_s(run: TrainingRun, cluster: Cluster, plan: Plan, outside: Offloaded) -> tuple[Scalar, Scalar]:
+    """Return the seconds in which one step keeps a chip's link to the memory pool busy, and the pool's memory.
+
+    The link's time is that of its slower direction, `max(in, out) / link`. All chips of a host share its memory. Each byte that
+    crosses a link is read from it or written to it, so the memory's time is `(in + out) / memory share`. Updates of optimizer
+    states in the pool read and write more bytes; `step_time` adds them.
 
     - Into the chip: weights for the forward and again for the backward pass of every micro-batch, activations, weights updated
       in the pool, and gradients of streamed weights that the chip updates.
     - Out of the chip: gradients of streamed weights, activations, gradients for the update in the pool, and streamed weights
       that the chip has updated.
 
+    **Returns:** (link, memory), s.
+
     **Source:** weight streaming: Cerebras, Hot Chips 2022; ZeRO-Offload: Ren et al., arXiv 2101.06840 (recalled).
     """
-    batches = micro_batches(run, plan)
+    batches, pool = micro_batches(run, plan), cluster.pool
     stays = 1.0 - plan.weights_offloaded  # streamed weights and gradients have crossed already
     there, back = stays * outside.updated_parameters, plan.weights_offloaded * outside.updated_here
     weight, gradient = run.weight_bytes, cluster.stack.gradient_bytes
     into = batches * (2.0 * outside.weights_bytes + outside.micro_batch_activations_bytes)
     out = batches * (outside.gradients_bytes + outside.micro_batch_activations_bytes)
-    slower = hard_maximum(into + there * weight + back * gradient, out + there * gradient + back * weight)
-    return slower * (1.0 / cluster.pool.bandwidth_bytes_per_s)
+    into, out = into + there * weight + back * gradient, out + there * gradient + back * weight
+    slower = hard_maximum(into, out)
+    return slower * (1.0 / pool.bandwidth_bytes_per_s), (into + out) * (1.0 / pool.update_bandwidth_bytes_per_s)
+
+
+def link_shared_s(cluster: Cluster, plan: Plan, layers_s: Scalar, sync_s: Scalar, sends_s: Scalar) -> Scalar:
+    """Return the seconds in which the NIC keeps a chip's link to the memory pool busy in one step.
+
+    These are the seconds of all communication beyond the scale-up domain, overlapped or not, where the NIC is behind the
+    same link. A NIC is at most as fast as the link, so this is an upper bound of `NIC bytes / link`. It counts in proportion
+    to the offloaded share of a plan's state, up to 1, because a plan without offloading streams nothing.
+
+    **Arguments:** communication of a step before overlap, s: `layers_s` beyond the domain in layers, `sync_s` of gradients,
+    `sends_s` between pipeline stages.
+    """
+    dp, pp = collectives.beyond_domain(
+        cluster.network, jnp.stack([plan.dp * plan.cp, plan.pp]), jnp.stack([plan.tp, plan.tp * plan.cp * plan.dp])
+    )
+    offloaded = plan.weights_offloaded + plan.optimizer_offloaded + plan.activations_offloaded
+    return cluster.pool.shares_link * several(1.0 + offloaded) * (layers_s + dp * sync_s + pp * sends_s)
 
 
 def input_s(run: TrainingRun, cluster: Cluster) -> Scalar:
-    """Return the seconds to read and prepare the training data of a step: `B s x bytes / (N rate)`, before overlap.
+    """Return the seconds in which the chips read and prepare the training data of one step: `B s d / (N r)`.
 
-    A step has B sequences of s tokens; N chips each read at the given rate. Input overlaps with all other work of the step.
+    A step has B sequences of s tokens, with d bytes each token. Each of N chips reads r bytes per second. The caller overlaps this
+    time with the rest of the step.
     """
     data = work.batch_tokens(run) * run.input_bytes_per_token
     return data / (cluster.chips * cluster.storage.input_bytes_per_s_per_chip)
@@ -229,7 +254,8 @@ def step_time(
     - F is a mean stage's time for one micro-batch, m the number of micro-batches, p that of stages, v that of chunks per stage.
     - `T_mb = max(F fullest, F last + head)` is the time of the slowest stage.
     - The stack's `level`, a global step-time factor, multiplies all kernel and communication times.
-    - The memory pool's link and the exchange between sites add their exposed time.
+    - The memory pool and the exchange between sites add their exposed time. A step is at least as long as the memory pool's
+      link is busy, with the NIC's traffic where both share it (`link_shared_s`).
     - Training data adds the part of its input time that exceeds the rest of the step.
 
     **Arguments:**
@@ -265,8 +291,11 @@ def step_time(
 
     on_chip = with_sync + 2.0 * (plan.pp - 1.0) * send + bubble + optimizer
     zero = jnp.zeros_like(on_chip)
-    streamed = pool_stream_s(run, cluster, plan, outside)
-    beside = overlapped(on_chip, streamed, stack.dp_overlap, zero, maximum)
+    link_s, memory_s = pool_stream_s(run, cluster, plan, outside)
+    nic_s = link_shared_s(cluster, plan, m * stage.nic_s, sync, m * sends)
+    streamed = hard_maximum(link_s, memory_s)
+    alone = overlapped(on_chip, streamed, stack.dp_overlap, zero, maximum)
+    beside = maximum(alone, link_s + nic_s)
     pool_traffic = outside.updated_parameters * update_bytes(run, cluster)
     with_pool = beside + pool_traffic * (1.0 / cluster.pool.update_bandwidth_bytes_per_s)
     fed = maximum(with_pool, input_s(run, cluster))
@@ -293,9 +322,8 @@ def step_time(
     step = joined + stack.step_overhead_s
     beside_sends = hidden(slowest, sends, stack.pp_overlap * can_overlap, stack.communication_slowdown)
     beside_sync = hidden(with_sends, sync, m - left, stack.communication_slowdown)
-    beside_step = hidden(on_chip, streamed, stack.dp_overlap, zero) + hidden(
-        uneven, exchange, cluster.sites.overlap, zero
-    )
+    beside_step = above_zero(hidden(on_chip, streamed, stack.dp_overlap, zero) - above_zero(beside - alone))
+    beside_step += hidden(uneven, exchange, cluster.sites.overlap, zero)
     unseen = mean.hidden_s + m * beside_sends + beside_sync + beside_step
     busy = mean.compute_s + mean.memory_bound_s + optimizer
     return StepTime(step, breakdown, unseen, busy, mean.hbm_s + optimizer, mean.mean_pace)

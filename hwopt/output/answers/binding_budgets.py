@@ -1,23 +1,29 @@
-"""Answer of `hwopt walls`: which budget binds next as a machine grows."""
+"""Report the budgets of a design problem in the order in which they bind, for `hwopt walls`.
 
-from typing import Any
+The analysis removes the binding budget, solves again, and finds the next one. This module turns its result into JSON, a text
+screen and a page.
+"""
 
-from hwopt.analysis.binding_budgets import BindingBudget, BindingBudgets
+from hwopt.analysis.binding_budgets import BindingBudgets
 from hwopt.analysis.chip_time import chip_time
 from hwopt.declared import document
 from hwopt.model.report import TrainingReport, declared_margins
 from hwopt.output.answer import Answer, OnPage, Section, Sentences, Steps, Table
 from hwopt.output.html import components
+from hwopt.output.schema.elements import NUMBER, TEXT, YES_OR_NO, by_name, listed, maybe, shared
+from hwopt.output.schema.elements import answer as schema_of
+from hwopt.output.schema.keys import OF_START, Keys, goal_of
+from hwopt.output.schema.machines import OUTCOME, STATUS, every_output
 from hwopt.output.text.layout import MODEL_ONLY, budget_words
-from hwopt.output.text.parts import number
+from hwopt.output.text.parts import step_label
 from hwopt.output.text.scaling import CAUSES
-from hwopt.solver.solution import Outcome, Solution
+from hwopt.solver.solution import BudgetUse, Outcome, Solution
 from hwopt.units import pretty
 
 METRICS = {
     "run_time_s": "run time",
     "capex_usd": "capex",
-    "peak_power_w": "full load",
+    "peak_power_w": "peak power",
     "mfu": "MFU",
     "goodput": "goodput",
 }
@@ -31,58 +37,6 @@ _AT_LIMIT = 0.01
 
 _NAMED = 4
 """Number of the largest components of chip time that a sentence names."""
-
-
-def walls_document(answer: BindingBudgets) -> dict[str, Any]:
-    """Return the answer of `walls` as JSON: the sequence of answers, and the binding budgets between them."""
-    goal = answer.start.problem.objective
-    return {
-        "question": answer.start.problem.question,
-        "approximations": answer.start.problem.provenance.approximations,
-        "objective": {"name": goal.name, "unit": goal.unit},
-        "feasible": answer.start.feasible,
-        "message": answer.start.infeasibility or answer.start.headline,
-        "answers": [_answer(each, lifted) for each, lifted in _stages(answer)] if answer.start.feasible else [],
-        "walls": [_wall(each) for each in answer.walls],
-        "idle": list(answer.idle),
-        "complete": not answer.over,
-    }
-
-
-def _stages(answer: BindingBudgets) -> list[tuple[Solution, tuple[str, ...]]]:
-    """Return each answer with the budgets that are lifted in it."""
-    lifted: list[tuple[str, ...]] = [()]
-    for each in answer.walls:
-        lifted.append((*lifted[-1], *each.names))
-    return list(zip(answer.answers, lifted, strict=True))
-
-
-def _answer(solution: Solution, lifted: tuple[str, ...]) -> dict[str, Any]:
-    report, certificate = solution.report, solution.certificate
-    return {
-        "lifted": list(lifted),
-        "outcome": solution.outcome.name,
-        "status": solution.outcome.status,
-        "objective": number(solution.objective),
-        "lower_bound": certificate.lower_bound,
-        "gap": certificate.gap,
-        "chips": number(solution.built.cluster.chips),
-        "chosen": solution.chosen,
-        **{name: number(getattr(report, name)) for name in METRICS if hasattr(report, name)},
-        "budgets": [document(each) | ({"limit": None} if each.name in lifted else {}) for each in solution.budgets],
-        "chip_time": shares(solution),
-        "at_limit": at_limit(solution),
-    }
-
-
-def _wall(wall: BindingBudget) -> dict[str, Any]:
-    budgets = [document(each) | {"until": wall.until(each.name)} for each in map(wall.limit, wall.names)]
-    return {"budgets": budgets, "gained": wall.gained, "proved": proved(wall)}
-
-
-def proved(wall: BindingBudget) -> bool:
-    """Return whether the answers before and after lifting a binding budget are both proved optimal."""
-    return wall.before.outcome is wall.after.outcome is Outcome.proved
 
 
 def shares(solution: Solution) -> dict[str, float]:
@@ -108,13 +62,47 @@ def at_limit(solution: Solution) -> list[str]:
     return [*stops, *ends]
 
 
+_STAGE = Keys({
+    "lifted": (listed(TEXT), lambda solution, lifted: lifted),
+    "outcome": (OUTCOME, lambda solution, _: solution.outcome),
+    "status": (STATUS, lambda solution, _: solution.outcome.status),
+    "objective": (maybe(NUMBER), lambda solution, _: solution.objective),
+    "lower_bound": (maybe(NUMBER), lambda solution, _: solution.certificate.lower_bound),
+    "gap": (maybe(NUMBER), lambda solution, _: solution.certificate.gap),
+    "chips": (maybe(NUMBER), lambda solution, _: solution.built.cluster.chips),
+    "chosen": (by_name(TEXT), lambda solution, _: solution.chosen),
+    "budgets": (listed(schema_of(BudgetUse)), lambda solution, lifted: [
+        document(each) | ({"limit": None} if each.name in lifted else {}) for each in solution.budgets
+    ]),
+    "chip_time": (by_name(NUMBER), lambda solution, _: shares(solution)),
+    "at_limit": (listed(TEXT), lambda solution, _: at_limit(solution)),
+}, {
+    name: (every_output()[name], lambda solution, _, name=name: getattr(solution.report, name, None)) for name in METRICS
+})  # fmt: skip
+_WALL = Keys({
+    "budgets": (listed(schema_of(BudgetUse, {"until": maybe(NUMBER)})), lambda wall: [
+        document(each) | {"until": wall.until(each.name)} for each in map(wall.limit, wall.names)
+    ]),
+    "gained": (maybe(NUMBER), lambda wall: wall.gained),
+    "proved": (YES_OR_NO, lambda wall: wall.proved),
+})  # fmt: skip
+WALLS = Keys(OF_START | {
+    "objective": (shared("goal"), lambda found: goal_of(found.start.problem)),
+    "answers": (listed(_STAGE.schema), lambda found: [_STAGE.document(*each) for each in found.stages if found.start.feasible]),
+    "walls": (listed(_WALL.schema), lambda found: list(map(_WALL.document, found.walls))),
+    "idle": (listed(TEXT), lambda found: found.idle),
+    "complete": (YES_OR_NO, lambda found: not found.over),
+})  # fmt: skip
+"""Keys of `walls --json`: the sequence of answers, and the binding budgets between them."""
+
+
 def sentence(answer: BindingBudgets, place: int) -> str:
     """Return one binding budget in a sentence. **Arguments:** `place`: its index among the binding budgets, from 0."""
     wall, goal = answer.walls[place], answer.start.problem.objective
     then = answer.walls[place + 1] if place + 1 < len(answer.walls) else None
     before = [name for each in answer.walls[:place] for name in each.names]
     also = [f"{pretty(wall.until(name), wall.limit(name).unit)} of the {budget_words(name)}" for name in before]
-    takes = f", which takes {' and '.join(also)} too" if also else ""
+    takes = f", which also takes {' and '.join(also)}" if also else ""
     many = len(wall.names) > 1
     names = " and ".join(budget_words(name) for name in wall.names)
     limits = " and ".join(pretty(wall.limit(name).limit, wall.limit(name).unit) for name in wall.names)
@@ -122,46 +110,49 @@ def sentence(answer: BindingBudgets, place: int) -> str:
     was, now = (pretty(each.objective, goal.unit) for each in (wall.before, wall.after))
     binds = f"bind{'' if many else 's'} at {limits}{' together' if many else ''}"
     what = f"with {ends} {goal.name} is {now} instead of {was} ({100 * wall.gained:.3g} % less){takes}"
-    more = "more of them" if many else "more of it"
-    nothing = f"{more} brings nothing" + (f": {budget_words(then.names[0])} binds" if then is not None else "")
-    return f"{names} {binds}: {what}; {nothing}"
+    then_binds = "no further gain" if then is None else f"{budget_words(then.names[0])} becomes the binding constraint"
+    return f"{names} {binds}: {what}; beyond that, {then_binds}"
 
 
 def end(answer: BindingBudgets) -> str:
     """Return a sentence on the last answer, where no budget binds: where chip time goes, and which other limits are reached."""
     last = answer.answers[-1]
     chips = f"{float(last.built.cluster.chips):,.0f} chips"
-    before = "Time was over. " if answer.over else "Then no budget binds. " if answer.walls else ""
-    text = f"{before}On {chips} "
+    before = "Time limit reached. " if answer.over else "No further budget binds. " if answer.walls else ""
+    text = f"{before}On {chips}, "
     named = list(shares(last).items())[:_NAMED]
-    parts = [f"{CAUSES[name] if name != 'compute' else 'products'} {100 * share:.0f} %" for name, share in named]
-    text += f"chip time goes to {', '.join(parts)}" if parts else f"{last.problem.objective.name} is the least there is"
+    parts = [f"{name if name == 'compute' else CAUSES[name]} {100 * share:.0f} %" for name, share in named]
+    text += f"chip time goes to {', '.join(parts)}" if parts else f"{last.problem.objective.name} is at its minimum"
     stops = at_limit(last)
-    return f"{text}; at its limit: {', '.join(stops)}." if stops else f"{text}."
+    return f"{text}; other limits reached: {', '.join(stops)}." if stops else f"{text}."
 
 
 def walls_answer(found: BindingBudgets) -> Answer:
-    """Return the answer of `hwopt walls`, ready to be rendered as text, JSON or HTML."""
+    """Return the report of `hwopt walls`, which can be rendered as text, JSON or HTML.
+
+    It lists the budgets in the order in which they bind, the best design after each removal, and how chips spend their time.
+    Without a feasible design it states the reason.
+    """
     start = found.start
-    goal, problem = start.problem.objective, start.problem
-    common = ("walls", walls_document(found), problem.question)
+    problem, goal = start.problem, start.problem.objective
+    common = ("walls", WALLS.document(found), problem.question)
     if not start.feasible:
-        why, none = start.infeasibility or start.headline, ("", False, "")
-        return Answer(*common, why, ("", ""), none, (), problem.sources, False, question=problem.name)
+        why = start.infeasibility or start.headline
+        return Answer(*common, why, sources=problem.sources, feasible=False, question=problem.name)
     certain = all(each.outcome is Outcome.proved for each in found.answers)
-    proof = "each answer is proved" if certain else "not every answer is proved: give more --seconds"
+    proof = "each optimum is certified" if certain else "not every optimum is certified: allow more --seconds"
     idle = ", ".join(budget_words(name) for name in found.idle)
     sentences = [
         *(
-            ["No budget binds: without all of them the answer is the same."]
+            ["No budget binds: the optimum is the same without all of them."]
             if not found.walls and not found.over
             else []
         ),
         end(found),
-        *([f"{idle}: never binds"] if idle and found.walls else []),
+        *([f"Never binding: {idle}."] if idle and found.walls else []),
     ]
     shared = [
-        Section(f"Where chip time goes: {words}", [OnPage(components.parts("chip time", _parts(each)))], wide=False)
+        Section(f"Chip time: {words}", [OnPage(components.parts("chip time", _parts(each)))], wide=False)
         for words, each in zip(stage_words(found), found.answers, strict=True)
         if shares(each)
     ]
@@ -171,8 +162,8 @@ def walls_answer(found: BindingBudgets) -> Answer:
             [Steps([sentence(found, place) for place in range(len(found.walls))]), Sentences(sentences, "  ", "     ")],
             titled=False,
         ),
-        Section("The answer between walls", [_table(found)]),
-        Section("Where chip time goes, % of it", [_grown(found)] if found.walls and shares(start) else []),
+        Section("Optimum after removing each binding budget", [_table(found)]),
+        Section("Chip time by activity", [_grown(found)] if found.walls and shares(start) else []),
         *shared,
         Section(
             "How good is it",
@@ -180,12 +171,17 @@ def walls_answer(found: BindingBudgets) -> Answer:
             titled=False,
         ),
     )
-    order = ", then ".join(" and ".join(map(budget_words, each.names)) for each in found.walls) or "no budget"
+    none = "no budget tried before the time limit" if found.over else "no budget"
+    order = ", then ".join(" and ".join(map(budget_words, each.names)) for each in found.walls) or none
     values = list(dict.fromkeys(pretty(each.objective, goal.unit, 4) for each in (found.answers[0], found.answers[-1])))
-    what = f"{order} binds; {goal.name} with and without"
+    metric = components.words(goal.name, goal.unit)
+    what = f"{order} binds: {metric} with and without"
     badge = ("proved" if certain else "partly proved", certain, f"{len(found.answers)} answers")
+    them = "them" if len(found.walls) > 1 else "it"
+    lifted = f"{metric} {f', without {them} '.join(values)}"
+    said = f"{order[0].upper()}{order[1:]} binds: {lifted}."
     return Answer(
-        *common, "", (what, " to ".join(values)), badge, sections, problem.sources, question=problem.name
+        *common, said, (what, " to ".join(values)), badge, sections, problem.sources, question=problem.name
     )  # fmt: skip
 
 
@@ -198,7 +194,7 @@ def stage_words(answer: BindingBudgets) -> list[str]:
     """Return a label for each answer: the budgets lifted up to it, and its categorical choices where it has any."""
     later = [f"{'and ' if place else 'without '}{' and '.join(map(budget_words, each.names))}"
              for place, each in enumerate(answer.walls)]  # fmt: skip
-    names = ["as asked", *later]
+    names = ["as specified", *later]
     if not answer.start.chosen:
         return names
     return [f"{name}: {', '.join(each.chosen.values())}" for name, each in zip(names, answer.answers, strict=True)]
@@ -223,7 +219,12 @@ def gap_words(solution: Solution) -> str:
 
 
 def value_words(solution: Solution, name: str) -> str:
-    """Return a metric of an answer's report as a table cell."""
+    """Return a metric of a solution as the text of a table cell.
+
+    Run time, capital cost and power have a unit. Every other metric is a share and is written in percent.
+
+    **Arguments:** `name`: name of the metric in the solution's report.
+    """
     value = float(getattr(solution.report, name))
     unit = {"run_time_s": "s", "capex_usd": "USD", "peak_power_w": "W"}.get(name)
     return f"{100 * value:.1f} %" if unit is None else pretty(value, unit)
@@ -233,9 +234,5 @@ def _grown(answer: BindingBudgets) -> Table:
     every = [shares(each) for each in answer.answers]
     most = lambda name: max(each.get(name, 0.0) for each in every)
     parts = sorted({name for each in every for name in each}, key=lambda name: -most(name))[:7]
-    rows = [
-        [name, *(f"{100 * each.get(part, 0.0):.1f}" for part in parts)]
-        for name, each in zip(stage_words(answer), every, strict=True)
-    ]
-    heads = ("", *(name.replace("_", " ") for name in parts))
-    return Table("shares of chip time", heads, rows, least=(0, *(12 for _ in parts)))
+    rows = [[step_label(part), *(f"{100 * each.get(part, 0.0):.1f} %" for each in every)] for part in parts]
+    return Table("shares of chip time", ("", *stage_words(answer)), rows)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from hwopt.analysis.deploy import BUILD, COLOCATE, HALL, RENT, RETROFIT, YEAR_S, DeployAnswer, DeployOption
 from hwopt.hardware.deployment import Deployment
 from hwopt.model.facility.deployment import energised_s
-from hwopt.output.answer import Answer, Section, Sentences, Table
+from hwopt.output.answer import Answer, Named, Section, Sentences, Table
 from hwopt.output.text.layout import MODEL_ONLY
 from hwopt.quantity import quantities
 from hwopt.units import MULTIPLIERS, label, pretty
@@ -40,7 +40,7 @@ def verdict(answer: DeployAnswer) -> str:
         over = other.horizon_usd / best.horizon_usd - 1.0
         return (
             f"Rent: over {years:.3g} years from the order, {asked}, it costs {pretty(best.horizon_usd, 'USD')}; the next, "
-            f"{_WORDS[other.name]}, {100 * over:.2g} % more"
+            f"{_WORDS[other.name]}, {100 * over:.2g} % more with the first {months(float(other.terms.ready_s))} rented"
         )
     saved = 1.0 - best.horizon_usd / rent.horizon_usd
     return (
@@ -59,8 +59,11 @@ def occupancy_words(each: DeployOption) -> str:
     return f"{100 * each.break_even:.0f} %" if each.break_even <= 1.0 else "never"
 
 
-def cells(each: DeployOption) -> list[str]:
-    """Return the table row of a deployment option: lead time, capital, cost of a chip-hour, break-even, payback, total cost."""
+def cells(each: DeployOption, horizon_s: float) -> list[str]:
+    """Return the table row of a deployment option: lead time, capital, cost of a chip-hour, break-even, payback, total cost.
+
+    **Arguments:** `horizon_s`: horizon of the comparison; the row states the share of it in which the machine is rented.
+    """
     ready, date = float(each.terms.ready_s), each.ready_date
     back = (
         "-" if math.isnan(each.payback_s) else "never" if math.isinf(each.payback_s) else pretty(each.payback_s, "s", 3)
@@ -73,11 +76,31 @@ def cells(each: DeployOption) -> list[str]:
         f"{each.usd_per_chip_h:.3g} $",
         occupancy_words(each),
         back,
+        f"{100 * min(ready / horizon_s, 1.0):.0f} %" if each.name != RENT else "-",
         pretty(each.horizon_usd, "USD", 4) if math.isfinite(each.horizon_usd) else "not ready",
     ]
 
 
-HEADS = ("", "ready after", "between", "capital", "chip-hour", "pays from", "paid back", "whole time")
+HEADS = (
+    "", "ready after", "at best to worst", "capital", "chip-hour", "pays from", "paid back", "rented first", "total cost",
+)  # fmt: skip
+
+
+def legend(answer: DeployAnswer) -> list[tuple[str, str]]:
+    """Return the columns of the table of options with their meanings, and that of an existing hall."""
+    used, years = f"at work {100 * answer.occupancy:.3g} % of the time", f"{answer.horizon_s / YEAR_S:.3g} years"
+    halls = {
+        HALL: "an existing hall with enough power, for which nothing is paid",
+        RETROFIT: "an existing air-cooled hall with enough power, rebuilt for liquid cooling",
+    }
+    return [
+        ("chip-hour", f"cost of an hour of useful work of a chip, once the machine is ready, {used}"),
+        ("pays from", "share of the time at work from which a way costs no more than rent, once it is ready"),
+        ("paid back", f"time from readiness until saved rent has repaid the capital, {used}"),
+        ("rented first", f"share of the {years} until the own machine is ready, for which one is rented"),
+        ("total cost", f"over the {years}, rent included; of the capital, only what is written off by then"),
+        *((each.name, halls[each.name]) for each in answer.options if each.name in halls),
+    ]
 
 
 def energised(answer: DeployAnswer) -> str:
@@ -104,18 +127,19 @@ def power_bill(answer: DeployAnswer) -> str:
     of_all = demand * answer.feed.meter_w * YEAR_S
     floor = 100 * float(market.demand_floor)
     return (
-        f"Power: the site's mean {mean:.3g} $/kWh is {energy:.3g} $/kWh of energy and {demand / _KW_MONTH:.3g} $ a kW of the "
-        f"highest draw and month, at least {floor:.0f} % of the contract: {pretty(answer.feed.meter_w, 'W')} cost "
-        f"{pretty(of_all, 'USD')} a year whatever is done"
+        f"Power: the site's mean price of {mean:.3g} $/kWh is split into {energy:.3g} $/kWh of energy and a demand charge of "
+        f"{demand / _KW_MONTH:.3g} $ a month for each kW of the month's peak draw. A peak of {pretty(answer.feed.meter_w, 'W')} "
+        f"costs {pretty(of_all, 'USD')} a year, counted in full however much the machine works; months of less draw would still "
+        f"be billed {floor:.0f} % of it"
     )
 
 
 def spares(answer: DeployAnswer) -> list[str]:
     """Return a sentence on each level of redundancy: price, outages, lost time and cost of a useful chip-hour."""
     return [
-        f"{name}: a building at {each.price_over_one_spare:.2f} of the price of one with a spare, {each.outages_per_year:.2g} "
-        f"outages a year, {100 * each.lost:.2g} % of the time lost: {each.usd_per_chip_h:.4g} $ a useful chip-hour"
-        f"{' (asked)' if name == answer.redundancy else ''}"
+        f"{name}: {each.price_over_one_spare:.2f} times the price of a building with N+1, {each.outages_per_year:.2g} outages a "
+        f"year, {100 * each.lost:.2g} % of the time lost: {each.usd_per_chip_h:.4g} $ a useful chip-hour"
+        f"{' (asked, and used above)' if name == answer.redundancy else ''}"
         for name, each in answer.redundancies.items()
     ]
 
@@ -139,12 +163,15 @@ def feed(answer: DeployAnswer) -> str:
 
 def turning(answer: DeployAnswer) -> str:
     """Return a sentence on the inputs that change the cheapest option somewhere in their ranges."""
+    tried = "each number of the market, alone, at both ends of its range, and half and twice the rent"
     if not answer.turns:
-        return "No number of the market changes the answer anywhere in its range, nor does half or twice the rent."
-    said = [f"{_name(each.number)} (low: {each.at_low}, high: {each.at_high})" for each in answer.turns]
-    return (
-        f"Which is cheapest depends on {', '.join(said)}; each alone at the end of its range, rent halved and doubled."
-    )
+        return f"Nothing that was tried changes the cheapest way: {tried}."
+    said = [
+        f"{_name(each.number)} ({'half' if each.number == RENT else 'low end'}: {_WORDS[each.at_low]}; "
+        f"{'twice' if each.number == RENT else 'high end'}: {_WORDS[each.at_high]})"
+        for each in answer.turns
+    ]
+    return f"The cheapest way changes with {', '.join(said)}. Tried: {tried}."
 
 
 def _name(name: str) -> str:
@@ -156,14 +183,11 @@ def scope(answer: DeployAnswer) -> str:
     """Return a sentence on the scope: what the costs include and what they leave out."""
     rent = answer.rent_usd_per_chip_h
     whose = (
-        "as stated"
-        if answer.rent_stated
-        else "what it costs a landlord and his margin, --rent-usd-per-chip-h says otherwise"
+        "as stated" if answer.rent_stated else "a landlord's cost and margin; set another with --rent-usd-per-chip-h"
     )
     return (
-        f"Rent {rent:.3g} $ a chip-hour ({whose}), paid while work is done. Own machines are written off, with interest and "
-        f"upkeep, as in every other answer; what outages leave undone is rented. Not in it: land, taxes, resale, moving of data; "
-        f"{MODEL_ONLY}."
+        f"Rent is {rent:.3g} $ a chip-hour ({whose}), paid only while work is done. Own machines are written off, with interest "
+        f"and upkeep; work that outages leave undone is rented. Not included: land, taxes, resale, moving of data; {MODEL_ONLY}."
     )
 
 
@@ -177,16 +201,18 @@ def deploy_answer(found: DeployAnswer, title: str, asked: Mapping[str, str], sou
     - `sources`: citations of its numbers.
     """
     said = verdict(found)
+    ways = Table("ways", HEADS, [cells(each, found.horizon_s) for each in found.options])
     return Answer(
         "deploy", found, title, f"{said}.",
         (f"the cheapest way: {found.best.name}", pretty(found.best.horizon_usd, "USD", 4)),
         ("modelled", False, "no proof: every way is compared"),
         (
-            Section("Ways to the machine", [Table("ways", HEADS, [cells(each) for each in found.options])]),
+            Section("Ways to the machine", [ways]),
+            Section("Columns", [Named(legend(found), 12)], titled=False),
             Section("When, with what power", [Sentences([f"{each(found)}." for each in (energised, power_bill, feed)])]),
-            Section("Spare power and cooling of what is built", [Sentences(spares(found))]),
+            Section("Redundancy of power and cooling of a new hall", [Sentences(spares(found))]),
             Section("What would change the answer", [Sentences([turning(found)], "", "")], titled=False),
             Section("How good is it", [Sentences([scope(found)], "", "")], titled=False, joined=True),
         ),
-        sources, asked=asked, also={"verdict": said},
+        sources, asked=asked,
     )  # fmt: skip

@@ -1,11 +1,11 @@
-"""Answer to whether prefill and decode should be disaggregated: every split of the chips, ranked, as a table and as JSON."""
+"""Answer to whether prefill and decode should be disaggregated: every split of the chips, ranked, as a section and as JSON."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from hwopt.calibration.intervals import Interval
-from hwopt.output.answers.plans import plan_search_document
-from hwopt.output.text.layout import heading, wrapped
+from hwopt.output.answer import Lines, Section, Sentences, Table
+from hwopt.output.answers.plans import latency_words
 from hwopt.output.text.parts import number
 from hwopt.output.text.plans import plan_document, plan_line
 from hwopt.output.text.token_prices import PER, price_document
@@ -29,7 +29,7 @@ def _name(each: PrefillDecodeSplit, chips: Chips) -> str:
     """Return the chip counts and chip names of a split: of the prefill and the decode group, or of the colocated group."""
     plan, named = each.best.plan, [f" {name}" for name in chips.get(each.way, ())] or [""]
     if not plan.disaggregated:
-        return f"{float(plan.chips):,.0f}{named[0]} together"
+        return f"{float(plan.chips):,.0f}{named[0]}"
     return f"{float(plan.prefill.chips):,.0f}{named[0]} + {float(plan.decode.chips):,.0f}{named[-1]}"
 
 
@@ -37,38 +37,42 @@ def _excess(each: PrefillDecodeSplit, best: PrefillDecodeSplit) -> float:
     return each.best.objective / best.best.objective - 1.0 if best.best.objective else 0.0
 
 
+def _runner_up(splits: Sequence[PrefillDecodeSplit]) -> PrefillDecodeSplit | None:
+    """Return the best split of the other kind than the best one: disaggregated if that is colocated, or the reverse."""
+    apart = splits[0].best.plan.disaggregated
+    return next((each for each in splits if each.feasible and each.best.plan.disaggregated != apart), None)
+
+
 def answer(search: PlanSearch, splits: Sequence[PrefillDecodeSplit], chips: Chips | None = None) -> str:
-    """Return whether to disaggregate, in a sentence. **Arguments:** `chips`: see `splits_lines`."""
+    """Return whether to disaggregate, in a sentence. **Arguments:** `chips`: see `splits_section`."""
     best, goal = splits[0], search.objective
     if not best.feasible:
-        return f"Neither will do: no plan {'satisfies the limits' if best.fits else 'fits'}, together or apart."
+        return f"Neither: no plan {'satisfies the limits' if best.fits else 'fits'}, colocated or disaggregated."
     apart = best.best.plan.disaggregated
-    other = next((each for each in splits if each.feasible and each.best.plan.disaggregated != apart), None)
-    value, ways = best.best.objective, ("apart", "together") if apart else ("together", "apart")
-    price = f"{PER * value:.4g} $ per million output tokens"
+    other = _runner_up(splits)
+    value, ways = best.best.objective, ("disaggregated", "colocated") if apart else ("colocated", "disaggregated")
+    price = f"{PER * value:.4g} $ per million output tokens, input included"
     said = price if goal.unit == "USD/token" else f"{goal.name} {pretty(value, goal.unit, 4)}"
-    how = f"{_name(best, chips or {}).removesuffix(' together')}{'' if chips else ' chips'}, {said}"
-    than = (
-        f"{ways[1]} {100 * _excess(other, best):.3g} % more at best"
-        if other
-        else f"none {ways[1]} satisfies the limits"
-    )
-    if other and chips:
-        than += f" ({_name(other, chips)})"
-    return f"{'Yes' if apart else 'No'}: {ways[0]} is better: {how}; {than}."
+    verdict = f"{'Yes, disaggregate' if apart else 'No, colocate'}: {_name(best, chips or {})}{'' if chips else ' chips'}, {said}"
+    if other is None:
+        return f"{verdict}; no {ways[1]} plan satisfies the limits."
+    which = f" ({_name(other, chips)})" if chips else ""
+    return f"{verdict}; {100 * _excess(other, best):.3g} % more at best where {ways[1]}{which}."
 
 
 def splits_document(
-    search: PlanSearch, splits: Sequence[PrefillDecodeSplit], chips: Chips | None = None, **more: Any
+    search: PlanSearch, splits: Sequence[PrefillDecodeSplit], chips: Chips | None = None
 ) -> dict[str, Any]:
-    """Return the answer as JSON: the best split as an answer of `plan`, then every split, the best first.
+    """Return as JSON which split of the chips between prefill and decode is best, and the list of splits with the best first.
 
-    **Arguments:** `more`: further arguments of `plan_search_document`.
+    **Arguments:**
+
+    - `search`: the search over all splits.
+    - `splits`: the splits, the best first.
+    - `chips`: chip names of each split; None where all splits use the same chip.
     """
-    return plan_search_document(search, **more) | {
-        "answer": answer(search, splits, chips),
-        "splits": [_row(each, splits[0], chips or {}, search.limits) for each in splits],
-    }
+    rows = [_row(each, splits[0], chips or {}, search.limits) for each in splits]
+    return {"answer": answer(search, splits, chips), "splits": rows}
 
 
 def _row(each: PrefillDecodeSplit, best: PrefillDecodeSplit, chips: Chips, limits: Collection[str]) -> dict[str, Any]:
@@ -88,10 +92,10 @@ def _row(each: PrefillDecodeSplit, best: PrefillDecodeSplit, chips: Chips, limit
     }
 
 
-def splits_lines(
+def splits_section(
     search: PlanSearch, splits: Sequence[PrefillDecodeSplit], around: Interval | None = None, chips: Chips | None = None
-) -> list[str]:
-    """Return a heading, the answer, and a line for each split, the best first.
+) -> Section:
+    """Return the section that answers whether to disaggregate, with a row for each split, the best first.
 
     **Arguments:**
 
@@ -99,52 +103,61 @@ def splits_lines(
     - `chips`: chip names of each split, where there are several types of chip.
     """
     chips = chips or {}
-    lines = [*heading("Should prefill and decode be apart?"), wrapped(answer(search, splits, chips))]
+    said = [answer(search, splits, chips)]
     if around is not None:
-        low, high = (100 * (each - 1.0) for each in around.times(1.0))
-        within = f"{low:+.0f} .. {high:+.0f} %"
-        lines.append(
-            f"  Measured steps together lie within {within} four times in five; two groups were never measured."
+        low, high = around.times(1.0)
+        within = f"{100 * (low - 1.0):+.0f} to {100 * (high - 1.0):+.0f} %"
+        said.append(
+            f"80 % prediction interval of colocated step times: {within}. Disaggregated step times were not measured."
         )
-    lines.append("")
+        other = _runner_up(splits)
+        if other is not None and 1.0 + _excess(other, splits[0]) < max(high, 1.0 / low):
+            said.append("The difference lies within this interval: measurements may reverse the answer.")
+    if "time_to_first_token" not in " ".join(search.limits) and any(each.best.plan.disaggregated for each in splits):
+        said.append(
+            f"No limit of TTFT was asked: the batch of prefill prompts was chosen by {search.objective.name} alone. A first token "
+            "waits for the whole batch."
+        )
     several = len({each.way for each in splits if each.best.plan.disaggregated}) > 1
     first = {each.way: each for each in reversed(splits)}  # the best of each split comes last here and is kept
     rows = [each for each in splits if not several or each is first[each.way]]
-    width = max(17, *(len(_name(each, chips)) for each in rows[:MOST_SHOWN]))
-    shown = _latencies(search.limits)
-    first_, next_ = (name.split("_")[-2] if name.endswith(("p95_s", "p99_s")) else "" for name in shown)
-    names = ("prefill + decode", "$ per million", "token/s", f"first {first_}".strip(), f"next {next_}".strip())
-    lines.append(f"  {names[0]:<{width}}{names[1]:>14}{names[2]:>10}{names[3]:>11}{names[4]:>11}")
-    lines.append(f"  {'chips':<{width}}{'output tokens':>14}{'a chip':>10}{'token':>11}{'tokens':>11}")
-    lines += [_line(each, splits[0], chips, width, shown) for each in rows[:MOST_SHOWN]]
-    if (more := len(rows) - MOST_SHOWN) > 0:
-        lines.append(f"  and {more} more, none of them better; all with --json")
-    if several:
-        lines.append("  of each pair of chips its best split; all with --json")
-    return lines
+    listed, shown = rows[:MOST_SHOWN], _latencies(search.limits)
+    latencies = map(latency_words, shown)
+    heads = (
+        "prefill + decode chips",
+        "$ per million output tokens, input included",
+        "token/s per chip",
+        *latencies,
+        "",
+    )
+    cells = [_cells(each, splits[0], chips, shown) for each in listed]
+    plans = [plan_line(each.best.report, each.best.plan) if each.fits else "" for each in listed]
+    notes = (
+        [f"and {len(rows) - MOST_SHOWN} more, all of them worse or equal; listed with --json"]
+        if len(rows) > MOST_SHOWN
+        else []
+    )
+    notes += ["the best split of each pair of chips; all splits with --json"] if several else []
+    table = Table("splits", heads, cells, "lrrrrl", under=plans)
+    return Section("Disaggregate prefill and decode?", [Sentences(said, later="  "), table, Lines(notes)])
 
 
 def _latencies(limits: Collection[str]) -> tuple[str, str]:
-    """Return the names of the TTFT and the TPOT metric to show: the highest percentile that is limited, else the mean."""
+    """Return the names of the TTFT and the TPOT metric to show: the highest level that is limited, else the mean."""
     found = []
     for name in ("time_to_first_token", "time_per_output_token"):
-        asked = (f"{name}_{level}_s" for level in ("p99", "p95"))
+        asked = (f"{name}_{level}_s" for level in ("p99", "p95", "full_batch"))
         found.append(next((each for each in asked if each in limits), f"{name}_s"))
     return found[0], found[1]
 
 
-def _line(each: PrefillDecodeSplit, best: PrefillDecodeSplit, chips: Chips, width: int, shown: tuple[str, str]) -> str:
+def _cells(each: PrefillDecodeSplit, best: PrefillDecodeSplit, chips: Chips, shown: tuple[str, str]) -> list[str]:
     report = each.best.report
+    name = f"{_name(each, chips)}{'' if each.best.plan.disaggregated else ' colocated'}"
     if not each.fits:
-        return f"  {_name(each, chips):<{width}}  does not fit"
+        return [name, *["-"] * 4, "does not fit"]
     price, rate = PER * float(report.cost_per_token_usd), float(report.tokens_per_s_per_chip)
-    first, later = (pretty(float(getattr(report, name)), "s", 3) for name in shown)
+    latencies = (pretty(float(getattr(report, metric)), "s", 3) for metric in shown)
     over = "" if each is best else f"+{100 * _excess(each, best):.3g} %"
-    said = (
-        over
-        if each.feasible
-        else "misses " + ", ".join(f"{name} by {100 * x:.3g} %" for name, x in each.missed.items())
-    )
-    plan = plan_line(report, each.best.plan)
-    line = f"  {_name(each, chips):<{width}}{price:>14.4g}{rate:>10,.0f}{first:>11}{later:>11}  {said}"
-    return f"{line.rstrip()}\n{'':{width + 2}}{plan}"
+    missed = ", ".join(f"{latency_words(metric)} by {100 * x:.3g} %" for metric, x in each.missed.items())
+    return [name, f"{price:.4g}", f"{rate:,.0f}", *latencies, over if each.feasible else f"misses {missed}"]

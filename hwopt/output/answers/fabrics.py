@@ -21,31 +21,39 @@ Around = Mapping[str, Interval | None]
 """Prediction intervals by machine name."""
 
 
+_LEVELS = {"even": "ideal", "in production": "typical", "least even": "worst case"}
+"""Name of a level of jitter in JSON -> its label on screens."""
+
+
 def level_words(level: JitterLevel) -> str:
-    """Return a level of jitter with its numbers: spread and tail."""
-    return f"{level.name}: spread {level.spread:.3g}, tails {pretty(level.tail_s, 's', 3)}"
+    """Return a level of jitter with its numbers: spread of bandwidth and latency tail."""
+    spread, tail = f"{100 * level.spread:.3g} %", pretty(level.tail_s, "s", 3)
+    return f"{_LEVELS[level.name]}: link bandwidth varies by {spread} (standard deviation), mean latency tail {tail}"
 
 
 def headline(answer: Fabrics) -> str:
     """Return the cheapest machine with typical jitter, and the saving and value per chip of links without jitter, in words."""
     if not answer.trained:
-        return "No machine trains this run."
+        return "No machine fits this run."
     best, worst = answer.trained[0], answer.cheapest(-1)
+    tie = f", a tie with {', '.join(each.name for each in answer.ties)}" if answer.ties else ""
     even, price = -best.dearer[1] / (1.0 + best.dearer[1]), best.worth_usd_per_chip[1]
     said = (
-        f"{best.name} is the cheapest in production: {pretty(best.costs_usd[1], 'USD')} in "
-        f"{pretty(float(best.reports[1].run_time_s), 's', 3)}. Even links would save {-100 * even:.2g} %"
+        f"{best.name} is the cheapest with typical jitter{tie}: {pretty(best.costs_usd[1], 'USD')} in "
+        f"{pretty(float(best.reports[1].run_time_s), 's', 3)}. Eliminating link variability would save {-100 * even:.2g} %"
     )
-    said += f", and are worth {price:,.0f} $ a chip." if price > 0.0 else "."
+    said += f" ({price:,.0f} $ per chip)." if price > 0.0 else "."
     if worst is not best:
-        said += f" With the least even links {worst.name} is cheaper: {pretty(worst.costs_usd[-1], 'USD')}."
+        said += f" In the worst case {worst.name} is cheaper: {pretty(worst.costs_usd[-1], 'USD')}."
     return said
 
 
 def rule(answer: Fabrics) -> str:
     """Return which plans were compared: one stated plan for all machines, or the cheapest plan of each machine."""
-    plan = "one stated plan for all" if answer.held else "the cheapest plan of each in production, every one examined"
-    return f"{plan}, the same at every level of unevenness"
+    plan = (
+        "one stated plan for all machines" if answer.held else "the cheapest plan of each machine with typical jitter"
+    )
+    return f"{plan}, the same at every level of jitter"
 
 
 def fabrics_document(answer: Fabrics, around: Around, constants: str) -> dict[str, Any]:
@@ -97,13 +105,13 @@ HEADS = (
     "machine",
     "scale-out",
     "step",
-    "four in five",
+    "80 % interval",
     "goodput",
     "run",
-    "even",
-    "in production",
-    "least even",
-    "worth a chip",
+    "cost: ideal",
+    "typical",
+    "worst case",
+    "ideal links worth",
 )
 """Column headings. Three of the last four are costs of the run at each level; the last is the value of links without jitter."""
 
@@ -113,14 +121,14 @@ def cells(each: FabricCase, around: Interval | None) -> list[str]:
     assert each.cluster is not None
     usual = each.reports[1]
     step, costs = float(usual.step_time_s), each.costs_usd
-    ends = "-" if around is None else "{} .. {}".format(*(pretty(end, "s", 3) for end in around.times(step)))
+    ends = "-" if around is None else "{} to {}".format(*(pretty(end, "s", 3) for end in around.times(step)))
     more = [
         f"{pretty(cost, 'USD', 4)} ({100 * by:+.1f} %)" for cost, by in zip(costs[1:], each.dearer[1:], strict=True)
     ]
     return [
         each.name, pretty(float(each.cluster.network.bandwidth_bytes_per_s[1]), "B/s", 3), pretty(step, "s", 3), ends,
         f"{100 * float(usual.goodput):.2f} %", pretty(float(usual.run_time_s), "s", 3), pretty(costs[0], "USD", 4), *more,
-        f"{each.worth_usd_per_chip[-1]:,.0f} $",
+        f"{each.worth_usd_per_chip[-1]:,.0f} $/chip",
     ]  # fmt: skip
 
 
@@ -138,7 +146,7 @@ def fabrics_answer(
     - `constants`: name of the constants in use, such as `calibrated`.
     """
     trained, none = found.trained, [(each.name, each.reason) for each in found.cases if not each.feasible]
-    price = "the last column: what evenness may add to a chip's share of the capital before the least even links are as cheap"
+    price = "last column: break-even premium of ideal links over worst-case ones, in capital per chip"
     scope = f"{rule(found)}; {price}; {MODEL_ONLY}; constants: {constants}"
     plans = [(each.name, plan_line(each.reports[1], each.plan)) for each in trained]
     best = f"{trained[0].name}, {pretty(trained[0].costs_usd[1], 'USD')}" if trained else ""
@@ -148,12 +156,12 @@ def fabrics_answer(
         Section("Plans", [Named(plans, wrap=False)]),
     )  # fmt: skip
     return Answer(
-        "fabrics", fabrics_document(found, around, constants), title, headline(found), ("cheapest in production", best),
+        "fabrics", fabrics_document(found, around, constants), title, headline(found), ("cheapest with typical jitter", best),
         ("model", False, rule(found)),
         (
-            Section("Levels of unevenness", [Lines([level_words(each) for each in found.levels])], titled=False),
+            Section("Levels of jitter", [Lines([level_words(each) for each in found.levels])], titled=False),
             *(tables if trained else ()),
-            Section("Machines that do not train it", [Named(none)]),
+            Section("Machines that do not fit", [Named(none)]),
             Section("How good is it", [Sentences([scope], later="  ")], titled=False),
         ),
         sources, bool(trained), asked,

@@ -16,9 +16,10 @@ from hwopt.analysis.fleet.data_parallel import (
     group_rows,
 )
 from hwopt.calibration.intervals import Interval
-from hwopt.model.fleet.data_parallel import FleetReport
-from hwopt.model.report import outputs, over_words
+from hwopt.declared import plain
+from hwopt.model.report import over_words
 from hwopt.output.answer import Answer, Facts, Lines, Outline, Section, Sentences, Table
+from hwopt.output.answers.documents import metrics
 from hwopt.output.text.cluster import interval_words
 from hwopt.output.text.layout import MODEL_ONLY, REPRODUCE, REPRODUCED
 from hwopt.output.text.parts import number
@@ -47,7 +48,7 @@ def fleet_document(study: FleetStudy, around: Interval | None, constants: str) -
     return {
         "feasible": whole.feasible,
         "violations": report.violations(),
-        **_metrics(report),
+        **metrics(report, whole.feasible),
         **dict(zip(("unit_of_work", "tokens_per_unit"), unit_of_work(report), strict=True)),
         "low": {"step_time_s": low},
         "high": {"step_time_s": high},
@@ -55,7 +56,7 @@ def fleet_document(study: FleetStudy, around: Interval | None, constants: str) -
         "layout": whole.layout,
         "other_layout": _other(study),
         "groups": [_group(whole, place) for place in range(len(whole.groups))],
-        "worth": [_worth(each) for each in study.worths],
+        "worth": plain(study.worths),
         "scope": fleet_scope(study),
         "leaves": [number(leaf) for leaf in jax.tree.leaves(whole.plan)],
         "reproduce": REPRODUCE,
@@ -72,7 +73,7 @@ def _other(study: FleetStudy) -> dict[str, Any] | None:
 
 def other_words(study: FleetStudy) -> str | None:
     """Return the step time of the other layout (data parallel or pipeline), or why it failed; None where not requested."""
-    names = {PIPELINE: "layers shared by stages of one pipeline", DATA: "the batch shared out"}
+    names = {PIPELINE: "one pipeline over all groups", DATA: "data parallel over the groups"}
     if study.other is None:
         other = names[DATA if study.whole.layout == PIPELINE else PIPELINE]
         return f"{other}: {study.failed}" if study.failed else None
@@ -81,14 +82,6 @@ def other_words(study: FleetStudy) -> str | None:
         return f"{names[other.layout]}: does not fit"
     seconds = float(other.report.step_time_s)
     return f"{names[other.layout]}: {pretty(seconds, 's')}, {100 * (seconds / step - 1.0):.3g} % slower"
-
-
-def _metrics(report: FleetReport) -> dict[str, float | None]:
-    fits = bool(report.feasible)
-    return {
-        name: number(getattr(report, name)) if fits or each.standing else None
-        for name, each in outputs(FleetReport).items()
-    }
 
 
 def _group(whole: FleetAnswer, place: int) -> dict[str, Any]:
@@ -107,20 +100,6 @@ def _group(whole: FleetAnswer, place: int) -> dict[str, Any]:
     }
 
 
-def _worth(each: GroupValue) -> dict[str, Any]:
-    without = each.without
-    return {
-        "chip": each.name,
-        "faster": number(each.faster),
-        "saved_s": number(each.saved_s),
-        "more_j": number(each.more_j),
-        "most_usd_per_j": number(each.most_usd_per_j),
-        "owned_usd_per_s": number(each.owned_usd_per_s),
-        "rented_usd_per_s": number(each.rented_usd_per_s),
-        "without": None if without is None else _metrics(without.report),
-    }
-
-
 def fleet_answer(
     study: FleetStudy,
     title: str,
@@ -136,26 +115,39 @@ def fleet_answer(
     - `around`: prediction interval of the step time.
     - `constants`: name of the constants in use, such as `calibrated`.
     """
-    whole, report = study.whole, study.whole.report
-    table = Table("groups", heads(whole), group_cells(whole), least=(24, 14, 9, 7, 7, 7), under=_plans(whole))
-    groups = Section(shares_title(whole), [table])
+    whole = study.whole
+    groups = _groups(whole)
     declared = fleet_document(study, around, constants)
     if not whole.feasible:
-        fails = Section("Why it does not fit", [Lines(violation_words(whole), "  - ")], titled=False, joined=True)
-        verdict, sections = "This fleet does not fit:", (fails, groups)
+        fails = Section("Why it does not fit", [Lines(violation_words(whole), "  - ")], titled=False)
+        verdict, sections = "This fleet does not fit.", (fails, groups)
         return Answer("fleet", declared, title, verdict, ("", ""), ("", False, ""), sections, sources, False, asked)
     worths = [worth_words(whole, place, each) for place, each in enumerate(study.worths)]
     sections = (
-        Section("At a glance", [Facts(_facts(study, around, constants))], titled=False, joined=True),
+        Section("At a glance", [Facts(_facts(study, around, constants))], titled=False),
         groups,
-        Section("What each group adds, and when it is better switched off", [Outline(worths)]),
+        Section("Marginal value of each group", [Outline(worths)]),
         Section(
             "How good is it", [Sentences([fleet_scope(study)], later="  "), Lines([REPRODUCED.strip()])], titled=False
         ),
     )
-    took = f"{pretty(float(report.run_time_s), 's')}, {pretty(float(report.run_cost_usd), 'USD')}"
     proof = ("model", False, MODEL_ONLY)
-    return Answer("fleet", declared, title, "", ("the run takes", took), proof, sections, sources, True, asked)
+    return Answer(
+        "fleet", declared, title, verdict_words(study), ("the run takes", took(whole)), proof, sections, sources, True, asked
+    )  # fmt: skip
+
+
+def took(whole: FleetAnswer) -> str:
+    """Return the time and cost of a run on a fleet, as text."""
+    report = whole.report
+    return f"{pretty(float(report.run_time_s), 's')}, {pretty(float(report.run_cost_usd), 'USD')}"
+
+
+def verdict_words(study: FleetStudy) -> str:
+    """Return a sentence with the time and cost of the run on all groups, and without each of them."""
+    others = [f"without {each.name} {took(each.without) if each.without else 'no plan fits'}" for each in study.worths]
+    with_all = f"{'With all groups the' if len(study.whole.groups) > 1 else 'The'} run takes {took(study.whole)}"
+    return f"{'; '.join([with_all, *others])}."
 
 
 def _facts(study: FleetStudy, around: Interval | None, constants: str) -> list[tuple[str, str]]:
@@ -165,9 +157,9 @@ def _facts(study: FleetStudy, around: Interval | None, constants: str) -> list[t
         pretty(float(seconds), "s") for seconds in (report.step_time_s, report.ideal_step_time_s, report.exchange_s)
     )
     if whole.layout == PIPELINE:
-        shared = f", of which {moved} by links between the groups; {ideal} if shares were not whole layers"
+        shared = f", of which {moved} sends between groups; {ideal} if groups could split a layer"
     else:
-        shared = f", of which {moved} to reduce over the groups; {ideal} if shares were not whole sequences"
+        shared = f", of which {moved} gradient reduction between groups; {ideal} if groups could split a sequence"
     chips, tons = float(report.chips), float(report.run_carbon_kg) / 1e3
     mean, peak = pretty(float(report.power_w), "W"), pretty(float(report.peak_power_w), "W")
     unit, tokens = unit_of_work(report)
@@ -177,19 +169,19 @@ def _facts(study: FleetStudy, around: Interval | None, constants: str) -> list[t
         *([("other layout", words)] if (words := other_words(study)) else []),
         (
             "throughput",
-            f"{rate_words(report, report.tokens_per_s)}, {float(report.tokens_per_s) / tokens / chips:,.0f} {unit}/s a chip, "
-            f"MFU {100 * float(report.mfu):.1f} % of all peaks",
+            f"{rate_words(report, report.tokens_per_s)}, {float(report.tokens_per_s) / tokens / chips:,.0f} {unit}/s per chip, "
+            f"MFU {100 * float(report.mfu):.1f} % of the peak of all chips",
         ),
-        ("power", f"{mean} on average at the meter, {peak} at full load on the design day"),
+        ("power", f"{mean} on average at the meter, {peak} at full load on the hottest design day"),
         (
             "failures",
-            f"one in {failures}, any of which stops all; {100 * float(report.goodput):.1f} % of the time useful",
+            f"MTBF {failures} (a failure of any chip stops all), goodput {100 * float(report.goodput):.1f} %",
         ),
-        ("money", f"{pretty(float(report.capex_usd), 'USD')} to build; {million_words(report)}"),
+        ("cost", f"capital {pretty(float(report.capex_usd), 'USD')}; {million_words(report)}"),
         (
             "whole run",
-            f"{pretty(float(report.run_time_s), 's')}, {pretty(float(report.run_cost_usd), 'USD')}, {tons:,.0f} t CO2e, "
-            f"loss {float(report.loss):.4f}",
+            f"{float(study.run.tokens) / tokens:.4g} {unit}s in {took(whole)}, {tons:,.0f} t CO2e, "
+            f"final loss {float(report.loss):.4f}",
         ),
         ("constants", interval_words(report, around, constants)),
     ]
@@ -205,64 +197,73 @@ def violation_words(whole: FleetAnswer) -> list[str]:
     return words
 
 
-def heads(whole: FleetAnswer) -> tuple[str, ...]:
-    """Return the column headings of `group_cells`."""
-    return "chips", "layers" if whole.layout == PIPELINE else "sequences", "own step", "waits", "MFU", "memory"
-
-
-def shares_title(whole: FleetAnswer) -> str:
-    """Return the title of the table of a fleet's groups of chips.
+def _groups(whole: FleetAnswer) -> Section:
+    """Return a table of the groups of chips with their plans.
 
     The groups are either stages of one pipeline, each with some of the layers, or data-parallel, each with a share of the batch.
     """
-    return "Stages of the pipeline, first to last" if whole.layout == PIPELINE else "Shares of the batch"
-
-
-def group_cells(whole: FleetAnswer) -> list[list[str]]:
-    """Return a table row for each group: chips, sequences or layers, own step time, share of time waiting, MFU, memory."""
-    total = sum(whole.shares)
-    cells = []
-    for group, _, share, own, waits in group_rows(whole):
+    staged, total = whole.layout == PIPELINE, sum(whole.shares)
+    rows, plans = [], []
+    for group, plan, share, own, waits in group_rows(whole):
         filled = float(own.memory_per_chip_bytes / own.memory_capacity_bytes)
-        cells.append([
+        plans.append(plan_line(own, plan))
+        rows.append([
             f"{float(group.cluster.chips):,.0f} {group.name}", f"{share:,.0f} ({100 * share / total:.1f} %)",
             pretty(float(own.step_time_s), "s"), f"{100 * waits:.1f} %", f"{100 * float(own.mfu):.1f} %", f"{100 * filled:.0f} %",
         ])  # fmt: skip
-    return cells
+    heads = ("chips", "layers" if staged else "sequences", "busy" if staged else "step alone", "waits", "MFU", "memory")
+    title = "Stages of the pipeline, first to last" if staged else "Shares of the batch"
+    table = Table("groups", heads, rows, least=(24, 14, 10, 7, 7, 7), under=plans)
+    return Section(title, [table, Sentences([_group_times(whole)] if len(rows) > 1 else [])])
 
 
-def _plans(whole: FleetAnswer) -> list[str]:
-    """Return the plan of each group in a line."""
-    return [plan_line(own, plan) for _, plan, _, own, _ in group_rows(whole)]
+def _group_times(whole: FleetAnswer) -> str:
+    """Return sentences on what the times of a group include, and what the rest of a step is."""
+    report = whole.report
+    if whole.layout == DATA:
+        return "Waits: share of the step that a group waits for the slowest one, before they reduce gradients together."
+    rest = float(report.step_time_s) - max(float(each.step_time_s) for each in report.groups)
+    return (
+        "Busy: all micro-batches of a step on the group's slowest stage. Waits: share of the step lost at the pace of a slower "
+        f"stage. The other {pretty(rest, 's', 3)} of the step: filling and draining the pipeline, gradient reduction, optimizer, "
+        "stragglers and overhead."
+    )
 
 
 def worth_words(whole: FleetAnswer, place: int, each: GroupValue) -> list[str]:
     """Return sentences on the value of a group of chips: the run with and without it, and whether owning or renting it pays."""
     group = whole.groups[place]
     if each.without is None:
-        return [f"{group.name}: the others do not train alone, no plan of theirs fits the whole batch."]
+        return [f"{group.name}: needed; the other groups alone have no plan that fits the whole batch."]
     chips = float(group.cluster.chips) / float(whole.report.chips)
     peak = float(whole.report.groups[place].peak_power_w / whole.report.peak_power_w)
     if each.saved_s <= 0.0:
         slower = f"{100 * -each.faster:.3g} % slower" if each.faster < 0.0 else "no faster"
-        return [f"{group.name}: turn it off: with it the run is {slower} than without."]
-    days, kwh = each.saved_s / _S_PER_DAY, each.more_j / _J_PER_KWH
-    energy = f"takes {kwh:,.4g} kWh more" if kwh > 0.0 else f"takes {-kwh:,.4g} kWh less"
+        return [f"{group.name}: turn it off; with it the run is {slower}."]
+    days, mwh = each.saved_s / _S_PER_DAY, each.more_j / (1e3 * _J_PER_KWH)
+    energy = f"uses {abs(mwh):,.3g} MWh {'more' if mwh > 0.0 else 'less'}"
     now = _J_PER_KWH * float(whole.report.electricity_usd_per_j[place])
     if math.isinf(each.most_usd_per_j):
-        owned = "at any price of electricity"
+        owned = "at any price of electricity, as the run needs less of it"
     else:
-        owned = f"up to {_J_PER_KWH * each.most_usd_per_j:.3g} $/kWh of electricity (now {now:.3g})"
+        standing = pretty(_S_PER_DAY * sum(map(float, whole.report.standing_usd_per_s)), "USD")
+        owned = (
+            f"up to {_J_PER_KWH * each.most_usd_per_j:.3g} $/kWh of electricity (now {now:.3g}), as each day saved frees "
+            f"all groups, which cost {standing} a day without electricity"
+        )
     if each.owned_usd_per_s > 0.0:
-        owned += f", or where a day of the run is worth more than {pretty(_S_PER_DAY * each.owned_usd_per_s, 'USD')}"
+        owned += f", or if finishing a day sooner is worth more than {pretty(_S_PER_DAY * each.owned_usd_per_s, 'USD')}"
+    more = pretty(abs(each.rented_usd_per_s) * each.saved_s, "USD")
     if each.rented_usd_per_s > 0.0:
         dearer = pretty(_S_PER_DAY * each.rented_usd_per_s, "USD")
-        rented = f"only where a day of the run is worth more than {dearer}"
+        rented = (
+            f"the run costs {more} more with it: worth it only if finishing a day sooner is worth more than {dearer}"
+        )
     else:
-        rented = "it makes the run cheaper, too"
+        rented = f"worth it, as the run costs {more} less with it"
     return [
-        f"{group.name}: {100 * each.faster:.3g} % faster with it, by {100 * chips:.3g} % of the chips and {100 * peak:.3g} % "
-        f"of the power; the run ends {days:,.3g} days sooner and {energy}.",
-        f"owned, its capital spent anyway: worth running {owned}",
-        f"rented, or of as much use elsewhere: {rented}",
+        f"{group.name}: the run is {100 * each.faster:.3g} % faster with it ({100 * chips:.3g} % of the chips, {100 * peak:.3g} % "
+        f"of the peak power), ends {days:,.3g} days sooner and {energy}.",
+        f"if owned (its capital is spent either way): worth running {owned}",
+        f"if rented, or useful elsewhere (its cost ends with its use): {rented}",
     ]

@@ -1,31 +1,24 @@
 """Answer to a portfolio as text and as JSON: shared components, a table of members, one machine's bill, the proof."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator
 from functools import singledispatch
 from typing import Any
 
-from hwopt.declared import plain
+from hwopt.declared import document, plain
 from hwopt.design.portfolio import OF_ALL
 from hwopt.model.report import ServingReport, TrainingReport
-from hwopt.output.answers.documents import certificate_document, solution_document
-from hwopt.output.answers.screens import bound_of, residuals
-from hwopt.output.text.bill import joint_bill, rented, rows_table
-from hwopt.output.text.choices import choice_lines, choices_document
-from hwopt.output.text.layout import (
-    MODEL_ONLY,
-    REPRODUCE,
-    REPRODUCED,
-    budget_line,
-    design_line,
-    heading,
-    part_lines,
-    wrapped,
-)
+from hwopt.output.answer import Answer, Named, OnPage, Section, Sentences, Table
+from hwopt.output.answers.optimum import budget_section, design_table, proof_words, solution_document
+from hwopt.output.text.bill import bill_section, joint_bill, rented
+from hwopt.output.text.choices import choice_section
+from hwopt.output.text.cluster import breakdown_section
+from hwopt.output.text.layout import MODEL_ONLY, REPRODUCE
 from hwopt.output.text.parts import number
 from hwopt.output.text.plans import plan_line
-from hwopt.output.text.shadow_prices import price_words
+from hwopt.output.text.verdict import purchase
 from hwopt.solver.portfolio.solution import MemberAnswer, PortfolioSolution
+from hwopt.solver.solution import Outcome
 from hwopt.units import pretty
 
 COST = "cost_usd"
@@ -48,128 +41,98 @@ def _(report: ServingReport) -> str:
     return pretty(float(report.tokens_per_s), "token/s", 4)
 
 
-def portfolio_screen(solution: PortfolioSolution) -> str:
-    """Return the answer to a portfolio (a list of questions) as text for a terminal."""
-    portfolio, unit = solution.portfolio, solution.portfolio.unit
-    lines = [portfolio.question, "", solution.headline, *filter(None, [solution.infeasibility])]
-    if solution.members:
-        lines += [f"{COST} = {pretty(solution.objective, unit, 6)}"]
-        lines += heading("Parts, the same for all")
-        for name, each in solution.parts.items():
-            bound = f"  <- {bound_of(each)}" if each.at_bound else ""
-            lines.append(design_line(name, each.value, each.unit, each.lower, each.upper, bound))
-        lines += [*heading("Members"), *_table(_cells(solution))]
-        lines += [f"  {each.name}: {plan_line(each.solution.report, each.solution.plan)}" for each in solution.members]
-        lines += heading("Who costs what")
-        width = max(len(each.name) for each in solution.members)
-        shares = [(each.name, pretty(each.cost, unit), each.cost / solution.objective) for each in solution.members]
-        lines += part_lines(shares, name=width)
-        lines += heading("Budgets of all together") if solution.budgets else []
-        lines += [budget_line(b.name, b.used, b.limit, b.unit, "") for b in solution.budgets]
-        for each in solution.members:
-            own = [b for b in each.solution.budgets if not b.name.endswith(OF_ALL)]
-            lines += heading(f"Budgets of {each.name}") if own else []
-            lines += [budget_line(b.name, b.used, b.limit, b.unit, price_words(b, alone=False)) for b in own]
-        answers = [each.solution for each in solution.members]
-        lines += rows_table(joint_bill(answers), rented(answers[0]))
-    lines += choice_lines(solution.choices, unit)
-    lines += [*heading("How good is it"), wrapped(solution.certificate.scope), *_proof_lines(solution)]
-    return "\n".join([*lines, f"  {MODEL_ONLY}", REPRODUCED])
+def portfolio_answer(solution: PortfolioSolution) -> Answer:
+    """Return the answer to a portfolio (a list of questions with shared components)."""
+    portfolio, unit, proof = solution.portfolio, solution.portfolio.unit, solution.certificate
+    least = pretty(solution.objective, unit, 4) if solution.members else ""
+    answers = [each.solution for each in solution.members]
+    sections = [
+        Section("Reason", [Sentences([solution.infeasibility] if solution.infeasibility else [], "", "")], False, True),
+        Section("", [OnPage(None, [f"Total cost: {least}"] if least else [])], False, True),
+        *(_members(solution) if solution.members else []),
+        *([bill_section(joint_bill(answers), rented(answers[0]))] if answers else []),
+        choice_section(solution.choices, unit),
+        Section("How good is it", [Named([
+            *proof_words(proof, unit), *_sharing_words(solution), ("validity", MODEL_ONLY),
+            ("reproduce", f"{REPRODUCE}, where ANSWER.json is this answer with --json"),
+        ])]),
+    ]  # fmt: skip
+    bought = (
+        f"{purchase(answers)} Total cost of {len(answers)} members: {least}."
+        if solution.feasible
+        else solution.headline
+    )
+    return Answer(
+        "optimize", portfolio_document(solution), portfolio.question, bought,
+        ("least total cost", least if solution.feasible else ""),
+        (solution.outcome.status, solution.outcome is Outcome.proved, f"{len(solution.members)} members share their components"),
+        sections, portfolio.sources, solution.feasible, question=portfolio.name,
+        details=solution.headline if solution.feasible else "",
+    )  # fmt: skip
 
 
-def _cells(solution: PortfolioSolution) -> list[list[str]]:
-    """Return the table of members. Its last column is the minimum cost of each member with components of its own."""
-    unit = solution.portfolio.unit
-    rows = [["member", "paid for", "chips", "pace", "cost", "on parts of its own"]]
-    for each in solution.members:
-        chips = float(each.solution.built.cluster.chips)
-        alone = pretty(each.alone, unit) if each.alone is not None else f"{pretty(each.alone_bound, unit)} or more"
-        alone = "" if math.isnan(each.alone_bound) else alone
-        rows.append([
-            each.name, f"{each.weight:g} {each.counted}", f"{chips:,.0f}", pace(each.solution.report), pretty(each.cost, unit),
-            alone,
-        ])  # fmt: skip
-    return rows
+def _members(solution: PortfolioSolution) -> Iterator[Section]:
+    """Return the sections on shared components, members, costs and budgets."""
+    unit, members = solution.portfolio.unit, solution.members
+    yield Section("Shared components", [design_table(solution.parts)])
+    heads = ("member", "quantity", "chips", "speed", "cost", "cost with its own components")
+    plans = [(each.name, plan_line(each.solution.report, each.solution.plan)) for each in members]
+    yield Section("Members", [Table("members", heads, [_cells(each, unit) for each in members]), Named(plans)])
+    shares = [(each.name, pretty(each.cost, unit), each.cost / solution.objective) for each in members]
+    yield breakdown_section("Cost by member", shares)
+    yield budget_section("Joint budgets", solution.budgets, False)
+    for each in members:
+        own = [budget for budget in each.solution.budgets if not budget.name.endswith(OF_ALL)]
+        yield budget_section(f"Budgets of {each.name}", own, solution.feasible, alone=False)
 
 
-def _table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return a table as lines of text: the first column is left-aligned, the others right-aligned."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+def _cells(each: MemberAnswer, unit: str) -> list[str]:
+    """Return the row of a member. Its last cell is the minimum cost of the member with components of its own."""
+    chips = float(each.solution.built.cluster.chips)
+    alone = pretty(each.alone, unit) if each.alone is not None else f"at least {pretty(each.alone_bound, unit)}"
     return [
-        "  "
-        + "  ".join(
-            cell.rjust(width) if i else cell.ljust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    ]
+        each.name, f"{each.weight:g} {each.counted}", f"{chips:,.0f}", pace(each.solution.report), pretty(each.cost, unit),
+        "" if math.isnan(each.alone_bound) else alone,
+    ]  # fmt: skip
 
 
-def _proof_lines(solution: PortfolioSolution) -> list[str]:
-    """Return the certificate, a bound on the cost of sharing, and the total in each member's best components."""
-    proof, unit = solution.certificate, solution.portfolio.unit
-    if not solution.members:
+def _sharing_words(solution: PortfolioSolution) -> list[tuple[str, str]]:
+    """Return a bound on the cost of sharing, and the total in each member's best components."""
+    unit, separate = solution.portfolio.unit, solution.separate_bound
+    if len(solution.members) < 2 or not separate > 0.0:
         return []
-    bound = "no bound"
-    if proof.gap is not None and proof.lower_bound is not None:
-        bound = f"no list is below {pretty(proof.lower_bound, unit, 6)}: gap {100 * proof.gap:.2g} %"
-    lines = [f"  {residuals(proof)}; {bound}"]
-    separate = solution.separate_bound
-    if len(solution.members) > 1 and separate > 0.0:
-        more = 100.0 * (solution.objective / separate - 1.0)
-        lines.append(
-            f"  parts of their own would cost {pretty(separate, unit, 6)} or more: sharing them costs {more:.2g} % at most"
-        )
-        lines += [f"  in the parts best for {each.name}: {_on_its_parts(each, unit)}" for each in solution.members
-                  if each.on_its_parts is not None]  # fmt: skip
-    return lines
+    more = 100.0 * (solution.objective / separate - 1.0)
+    sharing = f"at most {more:.2g} %: with components of its own for each member the total is at least {pretty(separate, unit, 4)}"
+    each_best = [(f"on the best components of {each.name}", _on_its_parts(each, unit)) for each in solution.members
+                 if each.on_its_parts is not None]  # fmt: skip
+    return [("cost of sharing", sharing), *each_best]
 
 
 def _on_its_parts(each: MemberAnswer, unit: str) -> str:
     """Return the total cost of all members with the components that are best for one of them, in words."""
     least = each.on_its_parts_bound or 0.0
     if each.on_its_parts is not None and math.isfinite(each.on_its_parts):
-        return f"all cost {pretty(each.on_its_parts, unit, 6)} (best found)"
-    return "another member has no design" if math.isinf(least) else f"all cost {pretty(least, unit, 6)} or more"
+        return f"total cost {pretty(each.on_its_parts, unit, 4)} (best found)"
+    return (
+        "another member has no feasible design"
+        if math.isinf(least)
+        else f"total cost at least {pretty(least, unit, 4)}"
+    )
 
 
 def portfolio_document(solution: PortfolioSolution) -> dict[str, Any]:
     """Return the answer to a portfolio (a list of questions with shared components) as JSON."""
-    proof, portfolio = solution.certificate, solution.portfolio
-    answers = [each.solution for each in solution.members]
-    known = lambda value: None if value is None else number(value)
+    members = [
+        document(each) | {"share": number(each.cost / solution.objective), "answer": solution_document(each.solution)}
+        for each in solution.members
+    ]
     return {
-        "question": portfolio.question,
-        "outcome": solution.outcome.name,
+        "question": solution.portfolio.question,
         "status": solution.outcome.status,
-        "message": solution.headline,
-        "feasible": solution.feasible,
-        "objective": {"name": COST, "value": number(solution.objective), "unit": portfolio.unit},
-        "parts": {
-            name: {key: getattr(each, key) for key in ("value", "unit", "lower", "upper", "at_bound")}
-            for name, each in solution.parts.items()
-        },
-        "members": [
-            {
-                "name": each.name,
-                "weight": each.weight,
-                "counted": each.counted,
-                "cost_usd": number(each.cost),
-                "share": number(each.cost / solution.objective),
-                "alone_usd": known(each.alone),
-                "alone_lower_bound_usd": known(each.alone_bound),
-                "all_on_its_parts_usd": known(each.on_its_parts),
-                "all_on_its_parts_lower_bound_usd": known(each.on_its_parts_bound),
-                "answer": solution_document(each.solution),
-            }
-            for each in solution.members
-        ],
-        **({"budgets": plain(solution.budgets)} if solution.budgets else {}),
-        "bill": [row._asdict() for row in joint_bill(answers)],
-        "infeasibility": solution.infeasibility,
-        "certificate": certificate_document(proof),
+        **document(solution),
+        "objective": {"name": COST, "value": number(solution.objective), "unit": solution.portfolio.unit},
+        "members": members,
+        "bill": plain(joint_bill(each.solution for each in solution.members)),
         "reproduce": REPRODUCE,
-        "separate_lower_bound": number(solution.separate_bound) if solution.members else None,
-        "choices": choices_document(solution.choices),
-        "sources": list(portfolio.sources),
+        "sources": list(solution.portfolio.sources),
     }

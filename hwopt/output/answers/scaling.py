@@ -6,7 +6,8 @@ from typing import Any
 
 from hwopt.analysis.scaling import Scaling, ScalingPoint, ScalingStep
 from hwopt.calibration.intervals import Interval
-from hwopt.output.answer import Answer, Lines, Named, OnPage, Section, Sentences, Table
+from hwopt.declared import document
+from hwopt.output.answer import Answer, Lines, Named, OnPage, Part, Section, Sentences, Table
 from hwopt.output.html import components, points
 from hwopt.output.html.axis import Axis
 from hwopt.output.html.markup import Child, Html
@@ -52,12 +53,11 @@ def scaling_document(answer: Scaling, around: Around, constants: str = "") -> di
     named = {"cheapest": answer.cheapest, "soonest": answer.soonest}
     return {
         "objective": answer.objective,
+        **document(answer),
         "scaling": "weak" if answer.weak else "strong",
         "rule": rule(answer),
         "feasible": bool(answer.trained),
         "headline": headline(answer),
-        "least_saving": answer.least_saving,
-        "most_dearer": answer.most_dearer,
         "sooner": sooner(answer) or None,
         "knee": None if knee is None else _growth(knee, answer),
         **{name: None if size is None else size.chips for name, size in named.items()},
@@ -98,9 +98,7 @@ def _growth(each: ScalingStep, answer: Scaling) -> dict[str, Any]:
     return {
         "from_chips": each.before.chips,
         "to_chips": each.after.chips,
-        "saved_by_a_doubling": each.saved,
-        "dearer_by_a_doubling": each.dearer,
-        "usd_per_second_saved": each.usd_per_second_saved,
+        **document(each),
         "pays": answer.pays(each),
         "causes": {cause.name: cause.share for cause in each.causes},
         "why": why(each),
@@ -130,19 +128,19 @@ def scaling_answer(
     trained, knee = found.trained, found.knee
     why_not = [(f"{each.chips:>9,}", each.reason) for each in found.sizes if not each.feasible]
     common = ("scale", scaling_document(found, around, constants), title, headline(found))
-    none = Section("Sizes without an answer", [Named(why_not, 9)])
+    none = Section("Sizes without a plan", [Named(why_not, 9)])
     if not trained:
         return Answer(*common, ("", ""), ("", False, ""), [none], sources, False, asked, subtitle=rule(found))
     more = [] if knee is None else [" ".join(filter(None, (why(knee), sooner(found), remedy(found, recovery))))]
-    proof = "each size's plan is the best of all in its lattice, every one examined: gap 0"
+    proof = "each size has the best of all plans searched (every plan was evaluated: optimality gap 0)"
     sections = (
         Section("Why, and at what price", [Sentences(more, "", ""), Lines(ends(found))], titled=False, joined=True),
-        Section("What a shorter run costs", [] if len(trained) < 2 else [OnPage(_chart(found))]),
+        Section("Cost of a shorter run", [] if len(trained) < 2 else [OnPage(_chart(found))]),
         Section("Every size", [table(found, around)], titled=False),
-        Section("What grew", [OnPage(_causes(found))] if found.growths else [],
-                note="From each size to the next, in points of the smaller one's cost; they add up to it."),
+        Section("Causes of cost growth", [OnPage(_causes(found))] if found.growths else [],
+                note="From each size to the next, in percentage points of the smaller size's cost. They add up to the growth."),
         Section("The best plan of each size", [Named(_plans(found), 9)]),
-        Section("Where chip time goes, % of it", [_chip_time(found)]),
+        Section("Chip time by component, %", _chip_time(found)),
         none,
         Section("How good is it", [Sentences([f"{proof}; {MODEL_ONLY}; constants: {constants}"], later="  ")], titled=False),
     )  # fmt: skip
@@ -161,8 +159,8 @@ def table(answer: Scaling, around: Around | None = None) -> Table:
     grown = {each.after.chips: each for each in answer.growths}
     unit, _ = unit_of_work(answer.trained[0].run)
     heads = {"chips": 9} | ({"batch": 9, "tokens": 6} if answer.weak else {}) | {"step": 8}
-    heads |= ({"four in five": 17} if around else {}) | {"MFU": 6, "goodput": 7, "run": 10, "cost": 8, f"$/M{unit}": 8}
-    heads |= {"speed-up": 8, "effic.": 6, "saved": 6, "dearer": 7}
+    heads |= ({"80 % interval": 16} if around else {}) | {"MFU": 6, "goodput": 7, "run": 10, "cost": 8, f"$/M{unit}": 8}
+    heads |= {"speedup": 7, "efficiency": 6, "saved": 6, "extra cost": 7}
     rows = [_cells(each, answer, around, grown.get(each.chips)) for each in answer.trained]
     return Table("sizes", list(heads), rows, "r" * len(heads), list(heads.values()))
 
@@ -170,7 +168,7 @@ def table(answer: Scaling, around: Around | None = None) -> Table:
 def _cells(size: ScalingPoint, answer: Scaling, around: Around, growth: ScalingStep | None) -> list[str]:
     report, own = size.report, around.get(size.chips)
     step = float(report.step_time_s)
-    ends = "" if own is None else "{} .. {}".format(*(pretty(end, "s", 3) for end in own.times(step)))
+    ends = "" if own is None else "{} to {}".format(*(pretty(end, "s", 3) for end in own.times(step)))
     per_million = 1e6 * size.cost_usd / float(size.run.tokens) * unit_of_work(size.run)[1]
     return [
         f"{size.chips:,}",
@@ -190,8 +188,8 @@ def _plans(answer: Scaling) -> list[tuple[str, str]]:
     ]
 
 
-def _chip_time(answer: Scaling) -> Table:
-    """Return a table of the shares of chip time by component, in percent: a row for each number of chips.
+def _chip_time(answer: Scaling) -> list[Part]:
+    """Return a table of the shares of chip time by component, in percent, with a row for each size, and what its heads mean.
 
     Columns are ordered by the largest share of a component at any size; small components are summed as "rest".
     """
@@ -204,7 +202,9 @@ def _chip_time(answer: Scaling) -> Table:
         for chips, share in shares.items()
     ]
     heads = ("chips", *(name.replace("_", " ") for name in names), "rest")
-    return Table("shares", heads, rows, "r" * len(heads), (9, *[6] * len(names), 5))
+    meant = [f"{head}: {CAUSES[name]}" for name, head in zip(names, heads[1:], strict=False) if head != CAUSES[name]]
+    table = Table("shares", heads, rows, "r" * len(heads), (9, *[6] * len(names), 5))
+    return [table, Sentences(["; ".join(meant)] if meant else [])]
 
 
 def _shares(size: ScalingPoint) -> dict[str, float]:
@@ -223,8 +223,10 @@ def _chart(answer: Scaling) -> Html:
     ]  # fmt: skip
     up = Axis.over("cost of the run", "USD", [each.cost_usd for each in answer.trained])
     across = Axis.over("time of the run", "s", [each.time_s for each in answer.trained])
-    caption = "A point a size; the star is the last size that pays. Hover, touch or use the arrow keys to read a point."
-    return points.chart("What a shorter run costs", (across, up), drawn, caption=caption)
+    caption = (
+        "Each point is a size; the star is the last size that pays. Hover, touch or use the arrow keys to read a point."
+    )
+    return points.chart("Cost of a shorter run", (across, up), drawn, caption=caption)
 
 
 def _causes(answer: Scaling) -> Child:

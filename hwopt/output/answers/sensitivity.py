@@ -1,20 +1,28 @@
-"""Sensitivities of an optimum, as a screen and as JSON."""
+"""Answer of `hwopt sensitivity`: budgets, uncertain inputs, response of the design, metrics."""
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from hwopt.analysis.sensitivity import Sensitivity
-from hwopt.analysis.sensitivity.optimum import Parameter
-from hwopt.declared import plain
+from hwopt.analysis.sensitivity.improvement import improvement_values
+from hwopt.analysis.sensitivity.optimum import BudgetSensitivity, Parameter
 from hwopt.design.metrics import METRICS
 from hwopt.design.template_inputs import Input
-from hwopt.output.text.improvement import worth_document, worth_lines
-from hwopt.output.text.layout import MODEL_ONLY, heading, wrapped
-from hwopt.output.text.parts import number, numbers
+from hwopt.output.answer import Answer, Lines, Named, Section, Sentences, Table
+from hwopt.output.html import components
+from hwopt.output.schema.elements import INTEGER, NUMBER, TEXT, YES_OR_NO, by_name, listed, maybe, record, said, shared
+from hwopt.output.schema.elements import answer as schema_of
+from hwopt.output.schema.keys import Keys, goal_of
+from hwopt.output.text.choices import choice_section, choices_document
+from hwopt.output.text.customary_units import shown
+from hwopt.output.text.improvement import WORTH, listed_inputs, worth_sections
+from hwopt.output.text.layout import MODEL_ONLY
 from hwopt.output.text.plans import plan_document, plan_line
+from hwopt.output.text.token_prices import million_words
+from hwopt.solver.solution import Branch
 from hwopt.units import fitting, pretty
 
 _SHOWN = 1e-4
@@ -27,65 +35,77 @@ _WIDTH = 46
 
 Rows: TypeAlias = Iterable[tuple[str, Iterable[float]]]
 
+_NUMBERS = by_name(maybe(NUMBER))
+_EFFECT = Keys({
+    "low": (maybe(NUMBER), lambda each: each.effect[0]),
+    "high": (maybe(NUMBER), lambda each: each.effect[1]),
+    "solved_again": (YES_OR_NO, lambda each: each.solved),
+})  # fmt: skip
+_PARAMETER = Keys({
+    "name": (TEXT, lambda each: each.input.name),
+    "value": (NUMBER, lambda each: each.input.value),
+    "unit": (TEXT, lambda each: each.input.unit),
+    "elasticity": (said(maybe(NUMBER), "percent of the objective per percent"), lambda each: each.elasticity),
+    "one_sided": (YES_OR_NO, lambda each: each.kinked),
+    "low": (maybe(NUMBER), lambda each: each.range.low),
+    "high": (maybe(NUMBER), lambda each: each.range.high),
+    "range_stated": (YES_OR_NO, lambda each: each.range.stated),
+    "kind": (maybe(TEXT), lambda each: each.range.kind or None),
+    "source": (maybe(TEXT), lambda each: each.range.source or None),
+    "swing": (maybe(NUMBER), lambda each: each.swing),
+    "effect": (said(_EFFECT.schema, "relative change of the optimum at the ends of the range; null where no hardware satisfies "
+                    "the budgets with the integers of the optimum"), _EFFECT.document),
+    "design_elasticities": (_NUMBERS, lambda each: each.design),
+})  # fmt: skip
+_BOUND = record({"side": TEXT, "elasticity": NUMBER})
+_METRIC = record({"value": maybe(NUMBER), "unit": TEXT, "elasticities": _NUMBERS})
+SENSITIVITY = Keys({
+    "question": (TEXT, lambda found, _: found.problem.question),
+    "approximations": (listed(TEXT), lambda found, _: found.problem.provenance.approximations),
+    "objective": (shared("goal"), lambda found, _: goal_of(found.problem, value=found.objective)),
+    "plan": (shared("plan"), lambda found, _: plan_document(found.report, found.built.plan)),
+    "chips": (maybe(NUMBER), lambda found, _: found.built.cluster.chips),
+    "design": (maybe(_NUMBERS), lambda found, _: found.optimum and found.optimum.design),
+    "scope": (TEXT, lambda found, _: _scope(found)),
+    "proof": (TEXT, lambda found, _: found.proof),
+    "worth": (listed(WORTH.schema), lambda found, _: [
+        WORTH.document(part, found.problem.objective.unit) for part in improvement_values(found)
+    ]),
+    "parameters": (listed(_PARAMETER.schema), lambda found, _: list(map(_PARAMETER.document, found.parameters))),
+    "budgets": (listed(schema_of(BudgetSensitivity)), lambda found, _: found.budgets),
+    "bounds": (by_name(_BOUND), lambda found, _: {
+        name: {"side": side, "elasticity": slope} for name, (side, slope) in _bounds(found).items()
+    }),
+    "nearly_active": (maybe(INTEGER), lambda found, _: found.optimum and found.optimum.nearly_active),
+    "metrics": (by_name(_METRIC), lambda found, _: {
+        name: {"value": value, "unit": METRICS[name].unit, "elasticities": found.elasticities.of(name)}
+        for name, value in found.elasticities.metrics.items()
+    }),
+    "constants": (TEXT, lambda found, _: found.problem.provenance.mode),
+}, {"choices": (shared("choices"), lambda _, rows: choices_document(rows) or None)})  # fmt: skip
+"""Keys of `sensitivity --json`. Elasticities are in percent of the objective per percent of the input."""
 
-def sensitivity_document(answer: Sensitivity) -> dict[str, Any]:
-    """Return the answer of `sensitivity` as JSON.
-
-    Elasticities are in percent of the objective per percent of the input. `effect` is the relative change of the optimal
-    objective at the two ends of an input's range. It is null at an end where no hardware satisfies the budgets with the integers
-    of the optimum.
-    """
-    problem, optimum, metrics = answer.problem, answer.optimum, answer.elasticities.metrics
-    goal, bounds = problem.objective, optimum.bounds if optimum else {}
-    return {
-        "question": problem.question,
-        "approximations": problem.provenance.approximations,
-        "objective": {"name": goal.name, "value": number(answer.objective), "unit": goal.unit},
-        "plan": plan_document(answer.report, answer.built.plan),
-        "chips": number(answer.built.cluster.chips),
-        "design": numbers(optimum.design) if optimum else None,
-        "scope": _scope(answer),
-        "proof": answer.proof,
-        "worth": worth_document(answer),
-        "parameters": [_parameter(each) for each in answer.parameters],
-        "budgets": plain(answer.budgets),
-        "bounds": {name: {"side": side, "elasticity": elasticity} for name, (side, elasticity) in bounds.items()},
-        "nearly_active": optimum.nearly_active if optimum else None,
-        "metrics": {
-            name: {"value": number(value), "unit": METRICS[name].unit, "elasticities": answer.elasticities.of(name)}
-            for name, value in metrics.items()
-        },
-    }
+NO_OPTIMUM = Keys({
+    "feasible": (said({"const": False}, "no answer to be sensitive"), lambda _: False),
+    "message": (TEXT, str),
+})  # fmt: skip
+"""Keys of `sensitivity --json` where no design satisfies every budget."""
 
 
-def _parameter(each: Parameter) -> dict[str, Any]:
-    low, high = each.effect
-    return {
-        "name": each.input.name,
-        "value": each.input.value,
-        "unit": each.input.unit,
-        "elasticity": number(each.elasticity),
-        "one_sided": each.kinked,
-        "low": each.range.low,
-        "high": each.range.high,
-        "range_stated": each.range.stated,
-        "kind": each.range.kind or None,
-        "source": each.range.source or None,
-        "swing": number(each.swing),
-        "effect": {"low": number(low), "high": number(high), "solved_again": each.solved},
-        "design_elasticities": numbers(each.design),
-    }
+def _bounds(answer: Sensitivity) -> dict[str, tuple[str, float]]:
+    """Return the variables that stand at a bound, each with its side and elasticity."""
+    return answer.optimum.bounds if answer.optimum else {}
 
 
 def _scope(answer: Sensitivity) -> str:
     optimum = answer.optimum
     if optimum is None:
         return f"Sensitivities of the optimum are not known: {answer.unknown}"
-    text = "Integers and plan fixed; hardware re-optimised; exact for small changes."
+    text = "Integers and plan fixed, the other variables re-optimized; exact for small changes."
     if not optimum.convex:
-        text = f"Integers and plan fixed as answered, sizes at the optimum beside it; exact for small changes. {answer.proof}"
+        text = f"Integers and plan fixed as answered, continuous sizes re-optimized; exact for small changes. {answer.proof}"
     near = optimum.nearly_active
-    return f"{text} {near} constraints are about to bind or let go: to one side other numbers hold." if near else text
+    return f"{text} {near} constraints are about to switch, so that elasticities differ on one side." if near else text
 
 
 def _short(name: str) -> str:
@@ -94,10 +114,10 @@ def _short(name: str) -> str:
     return name if len(name) <= _WIDTH else f"{name[: _WIDTH // 2 - 2]}...{name[-_WIDTH // 2 + 1 :]}"
 
 
-def _value(value: float, unit: str, digits: int = 4) -> str:
-    """Return a number as `pretty` prints it, with large counts in powers of ten."""
-    shown = pretty(value, unit, digits)
-    return shown if len(shown) <= 15 else f"{value:.{digits}g} {unit}".strip()
+def _customary(each: Input, value: float) -> str:
+    """Return a value of an input in its customary unit, with large counts in powers of ten."""
+    text = shown(each, value / each.value)
+    return text if len(text) <= 18 else f"{value:.3g} {each.unit}".strip()
 
 
 def effect_words(effect: float) -> str:
@@ -105,26 +125,28 @@ def effect_words(effect: float) -> str:
     return "no design" if effect == float("inf") else f"{100 * effect:+.2f} %"
 
 
-def _line(label: str, cells: Iterable[str]) -> str:
-    """Return a row of a table; its cells are already padded."""
-    return f"  {label:<{_WIDTH}} {' '.join(cells)}"
-
-
-def _budgets(answer: Sensitivity) -> list[str]:
-    lines = heading("Budgets: % of the objective by % of the limit")
-    unit = answer.problem.objective.unit
+def _budgets(answer: Sensitivity) -> Table:
+    rows, unit = [], answer.problem.objective.unit
     for each in answer.budgets:
-        factor, shown = fitting(each.unit, [each.limit])  # customary units: days, MW, M$
-        one = {"days": "day", "years": "year"}.get(shown, shown)
+        factor, unit_shown = fitting(each.unit, [each.limit])  # customary units: days, MW, M$
+        one = {"days": "day", "years": "year"}.get(unit_shown, unit_shown)
         saves = f"one more {one} saves {pretty(each.shadow_price * factor, unit)}"
-        price = saves if each.elasticity > _SHOWN else "not binding for this plan"
-        used = f"{100 * each.used / each.limit:.2f} % used, {price}"
-        lines.append(_line(each.name, [f"{pretty(each.limit, each.unit):>12}  {-each.elasticity:+9.4f}  {used}"]))
-    bounds = answer.optimum.bounds if answer.optimum else {}
-    return lines + [
-        _line(f"{name}, {side} bound of its box", [f"{'':>12}  {elasticity:+9.4f}"])
-        for name, (side, elasticity) in bounds.items()
+        binds = each.elasticity > _SHOWN
+        used = f"{100 * each.used / each.limit:.2f} %"
+        price, slope = (saves, f"{-each.elasticity:+.4f}") if binds else ("not binding for this plan", "0")
+        rows.append([each.name, pretty(each.limit, each.unit), slope, used, price])
+    ends = {each.name: {"lower": each.lower, "upper": each.upper} for each in answer.problem.variables}
+    units = _units(answer)
+    rows += [
+        [f"{name}, {side} bound of its range", pretty(ends[name][side], units[name]), f"{elasticity:+.4f}", "", ""]
+        for name, (side, elasticity) in _bounds(answer).items()
     ]
+    return Table("budgets", ("", "limit", "% per %", "used", "shadow price"), rows, "lrrrl")
+
+
+def _units(answer: Sensitivity) -> dict[str, str]:
+    """Return the unit that follows the value of each variable; empty where its name implies one."""
+    return {each.name: each.unit if each.unit in ("B", "B/s", "Hz", "m2") else "" for each in answer.problem.variables}
 
 
 def parameter_words(each: Parameter) -> tuple[str, str, str, str, str]:
@@ -132,49 +154,66 @@ def parameter_words(each: Parameter) -> tuple[str, str, str, str, str]:
 
     The elasticity to a temperature is in percent per kelvin, because a percentage of an absolute temperature means little.
     """
-    value, unit = each.input.value, each.input.unit
-    low, high = (_value(end, unit, 3) for end in (each.range.low, each.range.high))
+    value = each.input.value
+    low, high = (_customary(each.input, end) for end in (each.range.low, each.range.high))
     slope = f"{100 * each.elasticity / value:+.3f}/K" if each.input.is_temperature else f"{each.elasticity:+.4f}"
-    return _short(each.input.name), _value(value, unit), slope, low, high
+    return _short(each.input.name), _customary(each.input, value), slope, low, high
 
 
-def _row(each: Parameter) -> str:
-    mark = "~" if each.kinked or not each.solved else " "
+def _cells(each: Parameter) -> list[str]:
+    mark = "~" if each.kinked or not each.solved else ""
     name, value, slope, low, high = parameter_words(each)
-    ends = (f"{effect_words(effect):>10}" for effect in each.effect)
-    return _line(
-        name, [f"{value:>16}", f"{slope:>10}{mark}", f"{low + ' .. ' + high:>30}", *ends, f" {each.range.kind}"]
-    )
+    return [name, value, slope + mark, f"{low} .. {high}", *map(effect_words, each.effect), each.range.kind]
 
 
-def _assumptions(answer: Sensitivity, top: int) -> list[str]:
-    """Return the tables of inputs: those with stated ranges by their effect over the range, the others by elasticity."""
+def _assumptions(answer: Sensitivity, top: int) -> list[Section]:
+    """Return the tables of inputs, and what the inputs above mean.
+
+    Inputs with stated ranges are sorted by their effect over the range, the others by elasticity.
+    """
     asked = [each for each in answer.parameters if each.input.is_asked]
     rest = [each for each in answer.parameters if not each.range.stated and not each.input.is_asked]
-    head = _line("", [f"{'value':>16} {'% by %':>10}  {'range':>30} {'at low':>10} {'at high':>10}"])
-    uncertain = "Which assumption to check again: by elasticity times what the catalogue states of its uncertainty"
+    heads = ("", "value", "% per %", "at low", "at high", "source type")
+    uncertain = "Most influential assumptions (elasticity x uncertainty)"
     groups = {
         uncertain: answer.ranked()[:top],
-        "Without a stated range (10 % to both sides, temperatures 5 K)": rest[: top // 2],
-        "What is asked for (10 % to both sides)": asked[: top // 2],
+        "Inputs without an uncertainty range in the catalog (varied by 10 %, temperatures by 5 K)": rest[: top // 2],
+        "Requirements of the task (varied by 10 %)": asked[: top // 2],
     }
-    lines = [line for title, rows in groups.items() if rows for line in (*heading(title), head, *map(_row, rows))]
-    if any(each.kinked or not each.solved for each in answer.parameters):
-        lines.append("  ~ another elasticity to the other side, or none there; or ends by elasticity alone")
-    if any(math.inf in each.effect for each in answer.parameters):
-        lines.append(
-            "  no design: these integers of chips and plan satisfy the budgets there with no hardware; others may"
+    listed = [each for rows in groups.values() for each in rows]
+    marks = []
+    if any(each.kinked or not each.solved for each in listed):
+        marks.append(
+            "~: the elasticity differs for a decrease or exists on one side only, or the ends follow from the elasticity alone"
         )
-    return lines
+    if any(math.inf in each.effect for each in listed):
+        marks.append(
+            "no design: with this number of chips and this plan no hardware satisfies the budgets there; others may"
+        )
+    sections = [
+        Section(title, [Table(title, (*heads[:3], _over(rows), *heads[3:]), list(map(_cells, rows)), "lrrrrrl")])
+        for title, rows in groups.items()
+        if rows
+    ]
+    inputs = dict.fromkeys([*listed_inputs(answer, top), *(each.input for each in listed)])
+    meanings = {_short(each.name).partition("[")[0]: each.quantity.meaning for each in inputs if each.quantity.meaning}
+    width = max(map(len, meanings), default=0)
+    glossary = Section("Meaning of these inputs", [Named(list(meanings.items()), width)] if meanings else [])
+    return [*sections, Section("Marks", [Lines(marks)], titled=False, joined=True), glossary]
+
+
+def _over(rows: Sequence[Parameter]) -> str:
+    """Return the heading of the ends between which inputs are varied."""
+    return "uncertainty range" if all(each.range.stated for each in rows) else "varied over"
 
 
 def _per_percent(each: Input) -> tuple[str, float]:
     """Return an input's name and the factor from its elasticity to the displayed one, which is in %/K for a temperature."""
     name = _short(each.name)
-    return (f"{name}, by K", 100.0 / each.value) if each.is_temperature else (name, 1.0)
+    return (f"{name}, per K", 100.0 / each.value) if each.is_temperature else (name, 1.0)
 
 
-def _table(title: str, columns: Sequence[str], now: Iterable[str], rows: Rows, width: int) -> list[str]:
+def _table(columns: Sequence[str], now: Iterable[str], rows: Rows) -> Table:
     """Return a table of elasticities.
 
     **Arguments:**
@@ -183,12 +222,11 @@ def _table(title: str, columns: Sequence[str], now: Iterable[str], rows: Rows, w
     - `now`: current values, the first row.
     - `rows`: labels with numbers.
     """
-    padded = lambda cells: (f"{each:>{width}}" for each in cells)
-    lines = [*heading(title), _line("", padded(columns)), _line("now", padded(now))]
-    return lines + [_line(label, padded(map(_elasticity, numbers))) for label, numbers in rows]
+    cells = [[label, *map(_elasticity, numbers)] for label, numbers in rows]
+    return Table("elasticities", ("", *columns), [["value", *now], *cells])
 
 
-def _design(answer: Sensitivity, top: int) -> list[str]:
+def _design(answer: Sensitivity, top: int) -> list[Table]:
     """Return the elasticities of the continuous design variables to binding budgets and to the most influential inputs."""
     if answer.optimum is None or not answer.optimum.design or not answer.optimum.convex:
         return []
@@ -202,9 +240,9 @@ def _design(answer: Sensitivity, top: int) -> list[str]:
         label, scale = _per_percent(each.input)
         rows.append((label, [scale * each.design[name] for name in design]))
     columns = [_column(name) for name in design]
-    units = {each.name: each.unit if each.unit in ("B", "B/s", "Hz", "m2") else "" for each in answer.problem.variables}
-    now = (_value(value, units[name]) for name, value in design.items())
-    return _table("How the best design answers: % by %", columns, now, rows, max(10, *map(len, columns)))
+    units = _units(answer)
+    now = (pretty(value, units[name]) for name, value in design.items())
+    return [_table(columns, now, rows)]
 
 
 def _elasticity(elasticity: float) -> str:
@@ -219,7 +257,7 @@ def _column(name: str) -> str:
     return name.replace("bandwidth_bytes_per_s", "B/s").replace("capacity_bytes", "B").replace("_", " ")
 
 
-def _metrics(answer: Sensitivity, top: int) -> list[str]:
+def _metrics(answer: Sensitivity, top: int) -> Table:
     """Return the table of elasticities of metrics to inputs, with the design fixed."""
     fixed = answer.elasticities
     names = list(fixed.metrics)[:_METRICS]
@@ -228,26 +266,37 @@ def _metrics(answer: Sensitivity, top: int) -> list[str]:
     order = np.argsort(-np.abs(table).max(axis=0), kind="stable")[:top]
     now = (pretty(fixed.metrics[name], METRICS[name].unit) for name in names)
     rows = [(labels[place], table[:, place]) for place in order]
-    return _table("Metrics at this design, nothing re-optimised: % by %", names, now, rows, 18)
+    return _table(names, now, rows)
 
 
-def sensitivity_screen(answer: Sensitivity, top: int = 12) -> str:
-    """Return the answer of `sensitivity` as text: budgets, assumptions, response of the design, metrics.
+def sensitivity_answer(found: Sensitivity, top: int = 12, rows: Sequence[Branch] = ()) -> Answer:
+    """Return the answer of `hwopt sensitivity`: budgets, assumptions, response of the design, metrics.
 
-    **Arguments:** `top`: number of rows of each table.
+    **Arguments:**
+
+    - `top`: number of rows of each table.
+    - `rows`: outcome of each combination of choices.
     """
-    goal, chips = answer.problem.objective, float(answer.built.cluster.chips)
-    lines = [
-        answer.problem.question,
-        f"{goal.name} = {pretty(answer.objective, goal.unit, 6)} with {chips:,.0f} chips; "
-        f"plan {plan_line(answer.report, answer.built.plan)}",
-        wrapped(_scope(answer), ""),
-        *_budgets(answer),
-        *worth_lines(answer, top),
-        *_assumptions(answer, top),
-        *_design(answer, top // 2),
-        *_metrics(answer, top),
-        "",
-        f"{MODEL_ONLY.capitalize()}; constants: {answer.problem.provenance.mode}.",
-    ]
-    return "\n".join(lines)
+    problem, goal, chips = found.problem, found.problem.objective, float(found.built.cluster.chips)
+    value, plan = pretty(found.objective, goal.unit, 6), plan_line(found.report, found.built.plan)
+    if goal.name == "cost_per_token_usd":
+        value = million_words(found.report)
+    name = components.words(goal.name, goal.unit)
+    scope = [Sentences([_scope(found)], "")]
+    trust = [Lines([f"{MODEL_ONLY.capitalize()}; constants: {problem.provenance.mode}."], "")]
+    sections = (
+        Section("Scope", scope, titled=False, joined=True),
+        Section("Budgets and bounds: % of the objective per % of the limit", [_budgets(found)]),
+        *worth_sections(found, top),
+        *_assumptions(found, top),
+        Section("Response of the optimal design: % per % (dot: below 0.0005)", _design(found, top // 2)),
+        Section("Metrics at this design, nothing re-optimized: % per % (dot: below 0.0005)", [_metrics(found, top)]),
+        Section("How good is it", trust, titled=False),
+        choice_section(rows, goal.unit),
+    )
+    return Answer(
+        "sensitivity", SENSITIVITY.document(found, rows), problem.question,
+        f"{name[0].upper()}{name[1:]} {value} with {chips:,.0f} chips; plan {plan}.", (f"least {name}", value),
+        ("modelled", False, found.proof),
+        sections, problem.sources, question=problem.name,
+    )  # fmt: skip

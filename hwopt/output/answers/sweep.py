@@ -1,87 +1,191 @@
-"""Result of a sweep as one screen: the best variants, the constraints that stop the others, the Pareto front, the files."""
+"""Answer of `hwopt sweep`: the best variant, the constraints that stop the others, the Pareto front, the files."""
 
 import json
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from hwopt.design.variables import KNOWN
+from hwopt import escape
 from hwopt.model.report import declared_margins
-from hwopt.output.answers.sweep_document import Document, sweep_document
-from hwopt.output.text.layout import bar, budget_line, design_line, heading, kind_line, listed, store_lines, wrapped
-from hwopt.output.text.token_prices import TOKENS, Work, counted
-from hwopt.units import label, pretty
+from hwopt.output.answer import (
+    Answer,
+    Breakdown,
+    Budgets,
+    Lines,
+    Listed,
+    Named,
+    OnPage,
+    Part,
+    Section,
+    Sentences,
+    Table,
+)
+from hwopt.output.answers.sweep_document import Document, best_breakdown, sweep_document
+from hwopt.output.answers.sweep_front import design_text, front_sections, shown, work_of
+from hwopt.output.html import components
+from hwopt.output.html.components import words
+from hwopt.output.text.layout import MODEL_ONLY, budget_words
+from hwopt.units import pretty
 
 _METHODS = {
     "sobol": "scrambled Sobol sequence",
     "lhs": "Latin hypercube",
-    "grid": "all levels of a grid",
-    "table": "a table",
+    "grid": "every combination of levels",
+    "table": "designs of a table",
 }
 
 _STOPS = {name: each.stop for name, each in declared_margins().items()} | {
-    "clock": "clock that cooling or power cap does not sustain",
-    "reticle": "die beyond the reticle",
-    "shoreline": "interfaces beyond the die's edge",
-    "package": "package beyond the largest interposer",
-    "bounds": "outside its box, or no integer",
-}  # constraint of every design -> description of its failure; budget names explain themselves
+    "clock": "clock above what cooling or the power cap sustains",
+    "reticle": "die larger than the reticle",
+    "shoreline": "more interfaces than the die edge holds",
+    "package": "package larger than the largest interposer",
+    "bounds": "a variable outside its search range, or not whole where it must be",
+}
+"""Constraint -> description of its violation. Budgets are named without their unit."""
 
-_FRACTIONS = frozenset({"mfu", "hfu", "goodput"})
-_LINES, _PARTS, _STOPPED, _CASES = 8, 5, 4, 8  # most front points, bottlenecks, constraints, cases shown
-_OVER = 1e-6  # relative excess over a budget that still counts as satisfying it
+_CASES, _SLOPES = 8, 5
+"""Maximum number of cases and of elasticities on a screen."""
 
-__all__ = ["sweep_document", "sweep_screen"]
+_DIGITS = {"value": 4, "lower": 3, "upper": 3}
+"""Columns of the table of design variables, with their number of digits."""
+
+_NOT_KEPT = "Nothing is saved; --out DIR saves every design and figures."
+
+_NOTES = {
+    "as asked": "as requested",
+    "a Latin hypercube is of the whole space": "importance sampling needs a Sobol sequence",
+    "choices are swept, each over its whole space": "importance sampling takes a single case, no --choices",
+}
+"""Reason for uniform sampling, as a store has it -> reason in words."""
+
+_OUTCOMES = {"impossible": "not buildable", "over_budget": "over a budget"}
+
+_LEAST = 5e-4
+"""Share from which a bottleneck is listed: smaller ones would print as 0.0 %."""
+
+_OVER = 1e-6
+"""Relative excess over a budget that still counts as satisfying it."""
 
 
-def sweep_screen(dataset: Any, out: str | None = None, figures: Sequence[str] = ()) -> str:
-    """Return the answer of `sweep` as text for a terminal; arguments as in `sweep_document`."""
-    document = sweep_document(dataset, out, figures)
-    lines = [*_evaluated(document), *_cases(document), *_best_lines(document)]
+def sweep_answer(
+    dataset: Any, out: str | None = None, figures: Sequence[str] = (), tables: Sequence[Path] = ()
+) -> Answer:
+    """Return the answer of `hwopt sweep`. **Arguments:** as in `sweep_document`; `tables`: other files with every design."""
+    document, attrs = sweep_document(dataset, out, figures), dataset.attrs
+    title, goal, several = str(attrs["title"]), document["objective"], len(document["cases"]) > 1
+    cases = f" (the first of {len(document['cases'])} cases)" if several else ""
+    asked, lowest = json.loads(str(attrs["configuration"])), words(goal["name"], goal["unit"])
+    bottleneck = "Bottleneck: share of buildable designs by the largest part of the step time"
+    parts = [(name, "", share) for name, share in document["bottlenecks"].items() if share >= _LEAST]
+    written = [Lines([escape.line(f"Every design as a row: {path}") for path in tables], "")]
+    sections = (
+        _evaluated(document, float(asked.get("within", 0.0)), asked.get("grid") or {}),
+        Section(f"Lowest {lowest} of each case", _cases(document)),
+        *_best_sections(document, best_breakdown(dataset, 0) if document["best"] else []),
+        Section(
+            "What to try", [] if document["feasible"] else [Sentences(hints(document, title, asked["fields"]), "  - ")]
+        ),
+        Section(bottleneck, [Breakdown(bottleneck, parts)] if parts else [], wide=False),
+        Section(
+            f"Infeasible designs by their most violated constraint: {document['evaluated'] - document['feasible_count']:,}",
+            [Named(stops(document))],
+            wide=False,
+        ),
+        Section(
+            f"Elasticity: % change of {lowest} for 1 % more of each input, over buildable designs", _slopes(document)
+        ),
+        *front_sections(dataset, document),
+        Section("Certificate and scope", [Named(_proof(document, str(asked["fields"].get("constants", ""))))]),
+        Section(
+            "Files", [*written, *(file_parts(out, figures) or [Lines([] if tables else [_NOT_KEPT], "")])], titled=False
+        ),
+    )
+    return Answer(
+        "sweep",
+        document,
+        document["question"] + cases,
+        verdict(document),
+        (f"lowest {lowest} of {document['evaluated']:,} designs", _goal(document) if document["feasible"] else ""),
+        ("not certified", False, "the best design of a sample; hwopt optimize certifies an optimum"),
+        sections,
+        [each for each in str(attrs.get("sources", "")).split("\n") if each],
+        document["feasible"],
+        question=title,
+    )
+
+
+_FREE = "all hardware free"
+"""Words of a question over continuous hardware."""
+
+
+def verdict(document: Document) -> str:
+    """Return the result in a sentence: the best variant, or the limits that the nearest variant violates."""
+    if not document["best"]:
+        return "No result: the model has no finite numbers for any of these designs."
+    best = document["best"][0]
     if not document["feasible"]:
-        fields = json.loads(str(dataset.attrs["configuration"]))["fields"]
-        to_try = hints(document, str(dataset.attrs["title"]), fields)
-        lines += [*heading("What to try"), *(wrapped(hint, "  - ", "    ") for hint in to_try)]
-    lines += [*_binding(document), *_slopes(document), *_front_lines(document), *_files(document)]
-    return "\n".join(lines)
+        return f"No feasible design among {document['evaluated']:,}.{broken(best)}"
+    goal, above = words(document["objective"]["name"], document["objective"]["unit"]), above_words(document)
+    which = f"{goal} {_goal(document)} (variant {best['variant']:,}{_of_case(document)}; the first is 0)"
+    free = " over free hardware, not as sold" if _FREE in document["question"] else ""
+    return f"Best of {document['evaluated']:,} designs{free}: {which}{f', {above}' if above else ''}."
 
 
-def _evaluated(document: Document) -> list[str]:
+def _of_case(document: Document) -> str:
+    """Return the case of the best variant, behind a comma; empty in a sweep of a single case."""
+    return f", {document['best'][0]['case']}" if len(document["cases"]) > 1 else ""
+
+
+def _goal(document: Document) -> str:
+    """Return the objective of the best variant in its customary unit."""
+    return shown("", document["best"][0]["objective"], document["objective"]["unit"], work_of(document))
+
+
+def _evaluated(document: Document, within: float, grid: Mapping[str, Sequence[float]]) -> Section:
     cases, count = len(document["cases"]), document["evaluated"]
-    of_cases = f" in {cases} cases of {document['samples']:,}" if cases > 1 else ""
-    rows = {
-        "possible": (document["possible"], "all limits but budgets hold"),
-        "feasible": (document["feasible_count"], "budgets hold too"),
-        **({"not finite": (document["nonfinite"], "counted as impossible")} if document["nonfinite"] else {}),
+    of_cases = f", {document['samples']:,} in each of {cases} cases" if cases > 1 else ""
+    kinds = {
+        "buildable": (document["possible"], "satisfy every constraint except budgets"),
+        "feasible": (document["feasible_count"], "satisfy the budgets too"),
+        **({"undefined": (document["nonfinite"], "no finite result; not buildable")} if document["nonfinite"] else {}),
     }
-    asked = document["question"] + (f" (the first of {cases} cases)" if cases > 1 else "")
-    what = f"{count:,} variant{'s' * (count != 1)}{of_cases}: {method_words(document)}, {document['dtype']}"
-    lines = [
-        wrapped(asked, ""),
-        *heading(what),
-        *(f"  {name:<12} {n:>13,}  {percent(n / count):>9}  {meaning}" for name, (n, meaning) in rows.items()),
+    rows = [[name, f"{n:,}", percent(n / count), meaning] for name, (n, meaning) in kinds.items()]
+    table = Table("designs", ("", "designs", "share", "meaning"), rows, "lrrl")
+    known = document["best"][0]["design"] if document["best"] else {}
+    unit_of = lambda name: known.get(name, {}).get("unit", "")
+    levels = [
+        f"{name} {', '.join(design_text(name, x, unit_of(name), 6) for x in values)}" for name, values in grid.items()
     ]
-    return [*lines, *(wrapped(words, "  ") for words in sampling_words(document))]
+    levels = [f"Levels: {'; '.join(levels)}. Bounds of variables below are those of the question."] if levels else []
+    title = f"{count:,} design{'s' * (count != 1)} evaluated{of_cases}: {method_words(document)}, {document['dtype']}"
+    return Section(title, [table, Sentences([*levels, *sampling_words(document, within)], later="  ")])
 
 
-def sampling_words(document: Document) -> list[str]:
+def sampling_words(document: Document, within: float) -> list[str]:
     """Return sentences on how variants were sampled.
 
     After importance sampling they include the feasible shares of the whole design space; for listed variants there are none.
+
+    **Arguments:** `within`: ratio to both sides of the certified optimum that was sampled; 0 for the whole design space.
     """
+    if within:
+        of_case = " of each case" if len(document["cases"]) > 1 else ""
+        return [f"Sampled uniformly up to a ratio of {within:g} to both sides of the certified optimum{of_case}."]
     if document["sampling"] == "plain":
         note = document["sampling_note"]
-        drawn = document["method"] in ("sobol", "lhs") and note
-        return [f"drawn from the whole space alone: {note}"] if drawn else []
+        if document["method"] not in ("sobol", "lhs") or not note:
+            return []
+        fewer = f"importance sampling, mostly near good designs, is the default from {note.removeprefix('fewer than ')} samples"
+        why = fewer if note.startswith("fewer than ") else _NOTES.get(note, note)
+        return [f"Sampled uniformly over the search space: {why}."]
     shares = [
-        f"{kind} {percent(document[f'{kind}_share'])} (standard error {percent(document[f'{kind}_share_error'])})"
-        for kind in ("possible", "feasible")
+        f"{name} {percent(document[f'{key}_share'])} (standard error {percent(document[f'{key}_share_error'])})"
+        for name, key in (("buildable", "possible"), ("feasible", "feasible"))
     ]
     return [
-        "a quarter drawn from the whole space, the others from boxes around good designs, with weights",
-        f"of the whole space, by weight: {', '.join(shares)}; shares below are by weight too",
+        "A quarter of the designs are sampled from the whole search space, the others near good designs.",
+        f"Weighted to the whole space: {', '.join(shares)}. The shares below are weighted too.",
     ]
 
 
@@ -92,8 +196,8 @@ def known_words(document: Document) -> str:
     such a design (`optimum`).
     """
     optimum = document["optimum"]
-    kind = "certified optimum" if optimum["certified"] else "best design of a search"
-    return f"{kind} {pretty(optimum['objective'], document['objective']['unit'], 6)}"
+    kind = "certified optimum" if optimum["certified"] else "best design of a preceding search"
+    return f"{kind} ({shown('', optimum['objective'], document['objective']['unit'], work_of(document))})"
 
 
 def above_words(document: Document) -> str:
@@ -129,45 +233,44 @@ def ranked_cases(document: Document) -> list[tuple[str, str, str, str]]:
     return [(each["case"], least(each["objective"]), possible(each), f"{each['feasible_count']:,}") for each in ranked]
 
 
-def _cases(document: Document) -> list[str]:
-    ranked = ranked_cases(document)
-    if not ranked:
-        return []
-    width = max(len(case) for case, *_ in ranked[:_CASES])
-    lines = heading(f"By case: least {document['objective']['name']} of the feasible variants") + [
-        f"  {case:<{width}}  {best:>14}   {possible:>8} possible, {feasible} feasible"
-        for case, best, possible, feasible in ranked[:_CASES]
-    ]
-    return [*lines, f"  and {len(ranked) - _CASES} more cases"] if len(ranked) > _CASES else lines
+def _cases(document: Document) -> list[Table]:
+    rows = ranked_cases(document)
+    goal = document["objective"]
+    heads = ("case", words(goal["name"], goal["unit"]), "buildable", "feasible designs")
+    return [Table("cases", heads, rows, most=_CASES)] if rows else []
 
 
-def _best_lines(document: Document) -> list[str]:
+def _best_sections(document: Document, parts: Sequence[tuple[str, float, float]]) -> list[Section]:
+    """Return the sections on the best variant: design, metrics, use of the budgets and step-time breakdown."""
     if not document["best"]:
-        return ["", "No variant has finite numbers: nothing to show."]
-    best, objective = document["best"][0], document["objective"]
-    of_case = f", {best['case']}" if len(document["cases"]) > 1 else ""
-    if document["feasible"]:
-        lines = heading(f"Best: variant {best['variant']:,}{of_case}")
-    else:
-        lines = ["", wrapped("No variant satisfies every limit." + broken(best), "")]
-        lines += heading(f"Nearest to the limits: variant {best['variant']:,}{of_case}")
-    said = lambda value: pretty(*counted(value, objective["unit"], work_of(document)), 6)
-    lines.append(f"  {objective['name']} = {said(best['objective'])}")
-    if (optimum := document["optimum"]) is not None:
-        lower, above = optimum["lower_bound"], above_words(document)
-        lines.append(wrapped(above or known_words(document), "  "))
-        if lower is not None:
-            lines.append(f"  proved: no design of the space is below {said(lower)}")
-    for name, each in best["design"].items():
-        words = KNOWN[name].words if name in KNOWN else ()
-        if words and each["value"] is not None:
-            lines.append(kind_line(name, words[round(each["value"]) - 1], words))
-        elif each["value"] is not None:
-            lines.append(design_line(name, each["value"], each["unit"], each["lower"], each["upper"]))
-    lines.append(listed([f"{label(name, unit)} {text}" for name, unit, text in other_metrics(document)]))
-    return lines + [
-        budget_line(each["name"], each["used"], each["limit"], each["unit"], "<- over" if _is_over(each) else "")
-        for each in best["budgets"]
+        return []
+    best, which = document["best"][0], "Best design" if document["feasible"] else "Closest to feasible"
+    optimum = document["optimum"]
+    known = [] if optimum is None or above_words(document) else [f"For comparison: {known_words(document)}."]
+    rows = [
+        [name, *(design_text(name, each[key], each["unit"], digits) for key, digits in _DIGITS.items())]
+        for name, each in best["design"].items()
+        if each["value"] is not None
+    ]
+    metrics = [f"{words(name, unit)} {text}" for name, unit, text in other_metrics(document)]
+    step = f"Step-time breakdown ({pretty(sum(seconds for _, seconds, _ in parts), 's', 3)})"
+    shares = [(name, pretty(seconds, "s"), share) for name, seconds, share in parts]
+    return [
+        Section(
+            f"{which}: variant {best['variant']:,}{_of_case(document)}",
+            [
+                Sentences(known),
+                Listed(metrics),
+                Table("the design", ("variable", "value", "lower bound", "upper bound"), rows),
+            ],
+        ),
+        Section(
+            "Use of each budget",
+            [Budgets([components.Bar(**each) for each in best["budgets"]])],
+            note="The mark on each bar is the limit. hwopt optimize adds shadow prices.",
+            wide=False,
+        ),
+        Section(step, [OnPage(components.parts(step, shares))] if shares else [], wide=False),
     ]
 
 
@@ -185,14 +288,14 @@ def _is_over(budget: Document) -> bool:
 
 
 def broken(best: Document) -> str:
-    """Return the limits that the nearest infeasible variant violates, in words."""
+    """Return the constraints that the infeasible variant closest to feasibility violates, in words."""
     over = [
-        f"{each['name']} by {100 * (each['used'] / each['limit'] - 1):.3g} %"
+        f"{budget_words(each['name'])} by {100 * (each['used'] / each['limit'] - 1):.3g} %"
         for each in best["budgets"]
         if _is_over(each)
     ]
-    words = [*([] if best["possible"] else [stop_words(best["binding"])]), *over]
-    return f" The nearest breaks {', '.join(words)}." if words else ""
+    violated = [*([] if best["possible"] else [stop_words(best["binding"])]), *over]
+    return f" The closest one violates: {', '.join(violated)}." if violated else ""
 
 
 def hints(document: Document, title: str, fields: Mapping[str, Any]) -> list[str]:
@@ -209,17 +312,16 @@ def hints(document: Document, title: str, fields: Mapping[str, Any]) -> list[str
         over = {each["name"]: each["used"] for each in near["budgets"] if _is_over(each)}
         flags = [f"--{name.replace('_', '-')} {_rounded_up(used)}" for name, used in over.items()]
         if over and all(name in fields for name in over):
-            tries.append(f"looser budgets: this variant is feasible with {' '.join(flags)}")
-    drawn = document["method"] in ("sobol", "lhs")
-    if drawn:
-        tries.append(f"more variants: --samples {10 * document['samples']:,}")
+            tries.append(f"Looser budgets: the design above is feasible with {' '.join(flags)}")
+    if document["method"] in ("sobol", "lhs"):
+        tries.append(f"More designs: --samples {10 * document['samples']:,}")
         if document["method"] == "sobol" and document["sampling"] == "plain" and len(document["cases"]) == 1:
-            tries.append("--sampling importance: looks for good designs first, and draws most variants near them")
-    tries.append(
-        f"hwopt optimize {title}, same budgets: proves the best design, or says which budgets conflict"
-        + ("; --within 1.1 sweeps the 10 % around it" if drawn else "")
-    )
-    return tries
+            tries.append("More samples near good designs: --sampling importance")
+        tries.append("Samples within 10 % of the certified optimum: --within 1.1")
+    return [
+        *tries,
+        f"hwopt optimize {title} with the same budgets: the certified optimum, or the budgets that conflict",
+    ]
 
 
 def _rounded_up(value: float) -> str:
@@ -228,31 +330,21 @@ def _rounded_up(value: float) -> str:
     return f"{math.ceil(value / size * (1 + _OVER)) * size:.3g}"
 
 
-def _binding(document: Document) -> list[str]:
-    lines = []
-    if document["bottlenecks"]:
-        lines += heading("What bounds a step: share of the possible variants by the largest part")
-        largest = list(document["bottlenecks"].items())
-        lines += [f"  {name:<20} {bar(share)} {100 * share:5.1f} %" for name, share in largest[:_PARTS]]
-    stopped = [listed(parts[:_STOPPED], f"  {outcome}: ", "    ") for outcome, parts in stops(document)]
-    return [*lines, *heading(STOPS), *stopped] if stopped else lines
-
-
-STOPS = "What stops variants: the constraint furthest beyond its limit"
-
-
-def stops(document: Document) -> list[tuple[str, list[str]]]:
+def stops(document: Document) -> list[tuple[str, str]]:
     """Return the outcomes of infeasible variants, each with the constraints that stop them, the most frequent first."""
     return [
-        (outcome.replace("_", " "), [f"{stop_words(name)} {100 * share:.3g} %" for name, share in shares.items()])
+        (
+            _OUTCOMES[outcome],
+            ", ".join(f"{stop_words(name)} {100 * share:.3g} %" for name, share in shares.items()),
+        )
         for outcome, shares in document["stops"].items()
-        if shares and outcome != "feasible"
+        if shares and outcome in _OUTCOMES
     ]
 
 
 def stop_words(constraint: str) -> str:
-    """Return the description of the failure of a constraint; its name where there is none."""
-    return _STOPS.get(constraint, constraint)
+    """Return the description of the violation of a constraint; the name of a budget without its unit."""
+    return _STOPS.get(constraint, budget_words(constraint))
 
 
 def ranked_slopes(document: Document) -> list[tuple[str, float, float, float]]:
@@ -263,78 +355,38 @@ def ranked_slopes(document: Document) -> list[tuple[str, float, float, float]]:
     return sorted(known, key=lambda each: -max(map(abs, each[2:])))
 
 
-def _slopes(document: Document) -> list[str]:
-    name = document["objective"]["name"]
-    lines = [
-        f"  {of:<32} {middle:+.3f}   [{low:+.3f} .. {high:+.3f}]"
-        for of, middle, low, high in ranked_slopes(document)[:_PARTS]
-    ]
-    title = f"% of {name} by % of each input: median [first .. last decile] of possible variants"
-    return [*heading(title), *lines] if lines else []
+def _slopes(document: Document) -> list[Table]:
+    rows = [[name, *(f"{slope:+.3f}" for slope in slopes)] for name, *slopes in ranked_slopes(document)]
+    heads = ("input", "median", "10th percentile", "90th percentile")
+    return [Table("elasticities", heads, rows, most=_SLOPES)] if rows else []
 
 
-def _front_lines(document: Document) -> list[str]:
-    front = document["front"]
-    if not front:
-        return []
-    feasible = [place for place, each in enumerate(front) if each["feasible"]]
-    names, count = " and ".join(front[0]["metrics"]), f"{len(front):,} variant{'s' * (len(front) != 1)}"
-    lines = heading(f"Pareto front of {names}, budgets on these left out: {count}, {len(feasible):,} of them feasible")
-    several = len(document["cases"]) > 1
-    for place in chosen(len(front), feasible, _LINES):
-        each = front[place]
-        metrics = "  ".join(
-            f"{shown(name, x['value'], x['unit'], work_of(document)):>11}" for name, x in each["metrics"].items()
+def _proof(document: Document, constants: str) -> list[tuple[str, str]]:
+    """Return statements on what is certified, and on the model behind the numbers."""
+    optimum, goal = document["optimum"], document["objective"]
+    proof = ("Not certified", "the best of the designs evaluated; hwopt optimize certifies the best integer design")
+    if optimum is not None and optimum["lower_bound"] is not None:
+        bound = shown("", optimum["lower_bound"], goal["unit"], work_of(document))
+        proof = (
+            "Certified lower bound",
+            f"no design of the search space{_of_case(document)} has {words(goal['name'], goal['unit'])} below {bound}",
         )
-        design = ", ".join(
-            f"{name} {pretty(each['design'][name]['value'])}"
-            for name in ("chips", "tp", "pp")
-            if each["design"].get(name, {}).get("value") is not None
-        )
-        mark = "feasible   " if each["feasible"] else "over budget"
-        of_case = f"  {each['case']}" if several else ""
-        line = f"  {metrics}  {mark}  {each['bottleneck']:<12}  {design}{of_case}"
-        lines.append(line if len(line) <= 120 else line[:117] + "...")
-    return lines
+    stated = [("Model constants", constants)] if constants else []
+    return [proof, ("Scope", MODEL_ONLY), *stated]
 
 
-def chosen(count: int, feasible: Sequence[int], most: int) -> list[int]:
-    """Return the indices of at most `most` points of a Pareto front, spread evenly, with both ends.
+def file_parts(out: str | None, figures: Sequence[str], choices: bool = False) -> list[Part]:
+    """Return where the store and the figures of a study are.
 
-    At least half of `most` are feasible points; where the front has fewer, all feasible points are kept.
-
-    **Arguments:** `count`: number of points on the front; `feasible`: indices of the feasible ones.
+    **Arguments:** `out`: folder of the store, if any. `choices`: whether that folder has a store for each choice.
     """
-    if count <= most:
-        return list(range(count))
-    few = min(len(feasible), most // 2)
-    some = {int(feasible[i]) for i in np.linspace(0, len(feasible) - 1, few).round().astype(int)} if few else set()
-    others = [place for place in range(count) if place not in some]
-    more = np.linspace(0, len(others) - 1, most - len(some)).round().astype(int)
-    return sorted(some | {others[i] for i in more})
-
-
-def work_of(document: Document) -> Work:
-    """Return the unit in which the work of the variants is counted, and its number of tokens."""
-    return document.get("unit_of_work", TOKENS[0]), document.get("tokens_per_unit", 1.0)
-
-
-def shown(name: str, value: float | None, unit: str, work: Work = TOKENS) -> str:
-    """Return a metric in customary units. **Arguments:** `work`: unit in which work is counted."""
-    if value is not None and unit == "USD/token":
-        return f"{1e6 * counted(value, unit, work)[0]:.4g} $ a million {work[0]}s"
-    if value is not None and unit == "m2" and value < 1e-2:
-        return f"{1e6 * value:.4g} mm2"
-    own, said = counted(value if value is not None else math.nan, unit, work)
-    return pretty(own, "fraction" if name in _FRACTIONS else said)
-
-
-def _files(document: Document) -> list[str]:
-    if not document["out"]:
-        return ["", "Nothing is kept: --out DIR writes every variant and figures of them."]
-    lines = store_lines(document["out"])
-    if document["figures"]:
-        folder, _, _ = document["figures"][0].rpartition("/")
-        names = ", ".join(path.rpartition("/")[2] for path in document["figures"])
-        lines.append(wrapped(f"Figures: {folder}: {names}", ""))
-    return lines
+    if not out:
+        return []
+    store = (
+        f'Results in the folder {out}; open it with xarray.open_zarr("{out}"). The same command resumes or rereads it.'
+    )
+    if choices:
+        store = f"Stores: one folder for each choice in {out}. The same command resumes or rereads them."
+    folder, names = (figures[0] if figures else "").rpartition("/")[0], [path.rpartition("/")[2] for path in figures]
+    drawn = [f"Figures in the folder {folder}: {', '.join(names)}"] if figures else []
+    return [Lines([escape.line(store)], ""), Sentences(drawn, "", "")]

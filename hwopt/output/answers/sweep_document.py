@@ -3,10 +3,11 @@
 import json
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from hwopt.output.text.layout import budget_words
 from hwopt.output.text.parts import number, numbers, shares
 from hwopt.workload.transformer import TOKEN
 
@@ -30,7 +31,7 @@ def sweep_document(dataset: Any, out: str | None = None, figures: Sequence[str] 
     """
     attrs = dataset.attrs
     feasible = attrs.get("best_are") == "feasible"
-    cases = list(_names(dataset["best_case"]).values())
+    cases = list(names_of(dataset["best_case"]).values())
     return {
         "question": attrs["question"],
         "objective": {"name": attrs["objective"], "unit": attrs["objective_unit"]},
@@ -76,19 +77,19 @@ def _sampling(dataset: Any) -> Document:
     }
 
 
-def _names(array: Any) -> dict[int, str]:
+def names_of(array: Any) -> dict[int, str]:
     """Return the names of coded values by number, from the array's CF attributes."""
-    codes = np.ravel(array.attrs["flag_values"])
-    return dict(zip(map(int, codes), str(array.attrs["flag_meanings"]).split(), strict=False))
+    return dict(zip(map(int, np.ravel(array.attrs["flag_values"])), listed(array, "flag_meanings"), strict=False))
 
 
 def _named(dataset: Any, key: str, place: int) -> str:
     """Return the name of a coded variable's value at a place."""
-    return _names(dataset[key])[int(dataset[key].values[place])]
+    return names_of(dataset[key])[int(dataset[key].values[place])]
 
 
-def _listed(dataset: Any, key: str) -> list[str]:
-    return str(dataset.attrs.get(key, "")).split()
+def listed(of: Any, key: str) -> list[str]:
+    """Return the names in a space-separated attribute of a dataset or an array."""
+    return str(of.attrs.get(key, "")).split()
 
 
 def _quantities(dataset: Any, prefix: str, names: Sequence[str], place: int, *, boxes: bool = False) -> Document:
@@ -103,7 +104,7 @@ def _quantities(dataset: Any, prefix: str, names: Sequence[str], place: int, *, 
 
 
 def _best(dataset: Any, rank: int) -> Document:
-    metrics = _quantities(dataset, "best", _listed(dataset, "metrics"), rank)
+    metrics = _quantities(dataset, "best", listed(dataset, "metrics"), rank)
     return {
         "variant": int(dataset["best_variant"][rank]),
         "case": _named(dataset, "best_case", rank),
@@ -111,25 +112,48 @@ def _best(dataset: Any, rank: int) -> Document:
         "feasible": dataset.attrs["best_are"] == "feasible",
         "violation": number(dataset["best_violation"][rank]),
         "objective": metrics[dataset.attrs["objective"]]["value"],
-        "design": _quantities(dataset, "best", _listed(dataset, "variables"), rank, boxes=True),
+        "design": _quantities(dataset, "best", listed(dataset, "variables"), rank, boxes=True),
         "metrics": metrics,
         "bottleneck": _named(dataset, "best_bottleneck", rank),
         "binding": _named(dataset, "best_binding", rank),
         "budgets": [
-            {"name": name, "used": number(dataset["best_used"].values[rank, place]), "limit": limit, "unit": unit}
-            for place, (name, limit, unit, _) in enumerate(budgets_of(dataset))
+            {"name": each.name, "used": number(each.used[rank]), "limit": each.limit, "unit": each.unit}
+            for each in budgets_of(dataset)
         ],
     }
 
 
-def budgets_of(dataset: Any) -> list[tuple[str, float, str, str]]:
-    """Return name, limit, unit and metric of each budget of a sweep."""
-    if "budget_limit" not in dataset:
+class SweepBudget(NamedTuple):
+    """A budget of a sweep's question.
+
+    **Arguments:**
+
+    - `limit`: in SI units.
+    - `metric`: name of the metric that it limits.
+    - `used`: amount used by each of the best designs.
+    """
+
+    name: str
+    limit: float
+    unit: str
+    metric: str
+    used: np.ndarray
+
+    @property
+    def words(self) -> str:
+        return budget_words(self.name)
+
+
+def budgets_of(dataset: Any) -> list[SweepBudget]:
+    """Return the budgets of a sweep's question; an empty list where there are none or no best designs."""
+    if not all(name in dataset and dataset[name].size for name in ("budget_limit", "best_used")):
         return []
-    limits = dataset["budget_limit"]
-    units, metrics = (str(limits.attrs[key]).split() for key in ("budget_units", "budget_metrics"))
-    units = ("" if unit == "1" else unit for unit in units)  # CF writes "1" for a ratio or a count
-    return list(zip(_names(limits).values(), map(float, limits.values), units, metrics, strict=True))
+    limits, used = dataset["budget_limit"], np.asarray(dataset["best_used"].values, float).T
+    units = (
+        "" if unit == "1" else unit for unit in listed(limits, "budget_units")
+    )  # CF writes "1" for a ratio or a count
+    columns = names_of(limits).values(), map(float, limits.values), units, listed(limits, "budget_metrics"), used
+    return [SweepBudget(*each) for each in zip(*columns, strict=True)]
 
 
 def best_breakdown(dataset: Any, rank: int) -> list[tuple[str, float, float]]:
@@ -141,7 +165,7 @@ def best_breakdown(dataset: Any, rank: int) -> list[tuple[str, float, float]]:
         return []
     breakdown = dataset["best_breakdown_s"]
     seconds = np.asarray(breakdown.values[rank], float)
-    return shares(dict(zip(_names(breakdown).values(), seconds, strict=True)), seconds.sum(), 1e-3)
+    return shares(dict(zip(names_of(breakdown).values(), seconds, strict=True)), seconds.sum(), 1e-3)
 
 
 def _by_case(dataset: Any, cases: Sequence[str]) -> list[Document] | None:
@@ -183,7 +207,7 @@ def _front(dataset: Any) -> list[Document]:
     if "front_variant" not in dataset:
         return []
     front = dataset[[each for each in dataset if str(each).startswith("front_")]].load()
-    cases, parts = _names(front["front_case"]), _names(front["front_bottleneck"])
+    cases, parts = names_of(front["front_case"]), names_of(front["front_bottleneck"])
     columns = (front[f"front_{name}"].values for name in ("variant", "case", "feasible", "bottleneck"))
     return [
         {
@@ -191,8 +215,8 @@ def _front(dataset: Any) -> list[Document]:
             "case": cases[int(case)],
             "feasible": bool(feasible > 0),
             "bottleneck": parts[int(part)],
-            "metrics": _quantities(front, "front", _listed(dataset, "pareto"), place),
-            "design": _quantities(front, "front", _listed(dataset, "variables"), place),
+            "metrics": _quantities(front, "front", listed(dataset, "pareto"), place),
+            "design": _quantities(front, "front", listed(dataset, "variables"), place),
         }
         for place, (variant, case, feasible, part) in enumerate(zip(*columns, strict=True))
     ]
@@ -200,7 +224,7 @@ def _front(dataset: Any) -> list[Document]:
 
 def _shares(counts: Any, outcomes: slice) -> dict[str, float]:
     """Return the share of each name among the variants of some outcomes, the largest first, without zeros."""
-    counted, names = counts.values[outcomes].sum(axis=0), _names(counts)
+    counted, names = counts.values[outcomes].sum(axis=0), names_of(counts)
     total = counted.sum()
     order = np.argsort(-counted, kind="stable")
     return {names[int(i)]: float(counted[i] / total) for i in order if counted[i]}
@@ -232,7 +256,7 @@ def _elasticities(dataset: Any) -> dict[str, Document] | None:
     slopes = np.moveaxis(elasticity[..., :count].values, -2, 0)[:, possible].astype(float)
     weights = dataset["weight"].values[:count][possible].astype(float) if "weight" in dataset else None
     deciles = {}
-    for name, own in zip(_names(elasticity).values(), slopes, strict=True):
+    for name, own in zip(names_of(elasticity).values(), slopes, strict=True):
         finite = np.isfinite(own)
         low, median, high = _quantiles(own[finite], None if weights is None else weights[finite])
         deciles[name] = numbers({"median": median, "low": low, "high": high})

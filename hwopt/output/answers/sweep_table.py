@@ -20,7 +20,7 @@ def variants_table(dataset: Any) -> Any:
         name: each for name, each in dataset.data_vars.items() if ROWS in each.dims and set(each.dims) <= {"case", ROWS}
     }
     if not kept:
-        raise UserError("the sweep kept no variants: leave out --no-rows, or ask for fewer")
+        raise UserError("the sweep stored no designs: leave out --no-rows, or reduce --samples")
     frame = dataset[list(kept)].to_dataframe().reset_index()
     for name, each in kept.items():
         if "flag_meanings" in each.attrs:  # replace codes by their names
@@ -36,7 +36,7 @@ def check_table(flag: str, text: str) -> None:
     **Raises:** `UserError` for Parquet without pyarrow.
     """
     if flag == "--parquet" and importlib.util.find_spec("pyarrow") is None:
-        raise UserError(f"--parquet {text}: takes the package pyarrow: pip install 'hwopt[parquet]', or use --csv")
+        raise UserError(f"--parquet {text}: requires pyarrow: pip install 'hwopt[parquet]', or use --csv")
 
 
 def write_table(path: Path, dataset: Any) -> None:

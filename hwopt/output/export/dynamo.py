@@ -30,7 +30,6 @@ def _of_sglang(group: EngineGroup) -> Written:
 
 
 def _of_tensorrt_llm(group: EngineGroup) -> Written:
-    tensorrt_llm.check(group)
     more = {"kv_cache_config": {"dtype": tensorrt_llm.ENGINE.cache(group)}, **tensorrt_llm.further(group)}
     more |= {"enable_chunked_prefill": True} if group.role != "decode" else {}
     named = {f"--{name.replace('_', '-')}": value for name, value in
@@ -47,12 +46,12 @@ def _of_tensorrt_llm(group: EngineGroup) -> Written:
 def _around(engine: Engine, module: str, model: str, write: Callable[[EngineGroup], Written]) -> Engine:
     version = f"{VERSION} with {engine.title} {engine.version}"
     command = f'python -m dynamo.{module} {model} "$MODEL"'
-    return replace(engine, title="NVIDIA Dynamo", version=version, command=command, write=write)
+    return replace(engine, title="NVIDIA Dynamo", version=version, command=command, write=write, hosts=None)
 
 
 VLLM = _around(vllm.ENGINE, "vllm", "--model", _of_vllm)
 SGLANG = _around(sglang.ENGINE, "sglang", "--model-path", _of_sglang)
 TENSORRT_LLM = replace(
     _around(tensorrt_llm.ENGINE, "trtllm", "--model", _of_tensorrt_llm),
-    memory="--free-gpu-memory-fraction (0.9 by default)",
+    memory=("--free-gpu-memory-fraction", "cache"),
 )

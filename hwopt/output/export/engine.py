@@ -6,12 +6,19 @@ from typing import Any, NamedTuple
 
 from hwopt.errors import UserError
 from hwopt.output.export.groups import EngineGroup
+from hwopt.output.export.limits import Limit
 
-Value = int | str | bool
+Value = int | float | str | bool
 """Value of a command-line argument; True for a flag without a value."""
 
 NVIDIA = ("ampere", "ada", "hopper", "blackwell", "rubin")
 """Families of NVIDIA chips since A100."""
+
+
+NORMS_SPREAD = Limit(
+    lambda f: (f.sequence_parallel > 0) & (f.tp > 1), "norms sharded over tensor parallel ranks (sequence_parallel)"
+)
+"""Limit of engines without sequence parallelism."""
 
 
 class Written(NamedTuple):
@@ -32,8 +39,12 @@ class Engine:
     - `plugins`: plugins for other families, by family.
     - `formats`: format of the GEMMs -> arguments for weights stored in that format, see `weights`.
     - `caches`: bytes per element of the KV cache -> the engine's name of that format.
-    - `memory`: the argument that bounds memory, with its default.
+    - `memory`: the argument that bounds memory, and the share that it bounds: `used` (all memory in use) or `static` (weights
+      with KV cache) of the chip's, or `cache` (KV cache) of what weights leave.
     - `write`: returns the launch settings of a group of chips.
+    - `limits`: features of a plan that it cannot express.
+    - `hosts`: returns the words of bash for an instance on several hosts, from their number; None where its launcher sets
+      them.
     """
 
     title: str
@@ -42,8 +53,10 @@ class Engine:
     families: tuple[str, ...]
     formats: Mapping[str, Mapping[str, Value]]
     caches: Mapping[float, str]
-    memory: str
+    memory: tuple[str, str]
     write: Callable[[EngineGroup], Written]
+    limits: tuple[Limit, ...]
+    hosts: Callable[[int], list[str]] | None = None
     plugins: Mapping[str, str] = field(default_factory=dict)
 
     def check(self, flag: str, chip: str, family: str, precision: str) -> None:
@@ -52,13 +65,15 @@ class Engine:
             runs_on = ", ".join((*self.families, *self.plugins))
             raise UserError(f"{flag}: {self.title} does not run on {chip} ({family}); it runs on {runs_on}")
         if precision not in self.formats:
-            raise UserError(f"{flag}: {self.title} has no GEMMs in {precision}; it has {', '.join(self.formats)}")
+            raise UserError(
+                f"{flag}: {self.title} does not support GEMMs in {precision}; it supports {', '.join(self.formats)}"
+            )
 
     def cache(self, group: EngineGroup) -> str:
         """Return the name of the KV-cache format. **Raises:** `UserError` where the engine has none of that width."""
         if group.kv_bytes not in self.caches:
             known = ", ".join(f"{each:g}" for each in self.caches)
-            raise UserError(f"keys and values of {group.kv_bytes:g} B an element; {self.title} has {known} B (--kv)")
+            raise UserError(f"KV cache of {group.kv_bytes:g} B per element: {self.title} supports {known} B (--kv)")
         return self.caches[group.kv_bytes]
 
 
@@ -78,16 +93,16 @@ def weights(group: EngineGroup, formats: Mapping[str, Mapping[str, Value]]) -> t
     `gpt_oss_mxfp4`).
     """
     if group.checkpoint:
-        own = f"the checkpoint is stored in {group.checkpoint}, as the engine reads in its config.json: no argument says it"
+        own = f"the checkpoint is stored in {group.checkpoint}, which the engine reads from its config.json; no argument sets it"
         same = _OWN.get(group.checkpoint.partition(" ")[0]) == group.weight_bytes
-        planned = f"; planned with weights of {group.weight_bytes:g} B (--weights)"
+        planned = f"; the plan assumes weights of {group.weight_bytes:g} B (--weights)"
         return dict(formats["bf16"]), [own if same else own + planned]
     if group.weight_bytes == STORED[group.precision]:
         notes = []
         if group.precision != "bf16" and not formats[group.precision]:
-            notes = [f"weights in {group.precision}: no argument says it; take a checkpoint that is quantised so"]
+            notes = [f"weights in {group.precision}: no argument sets this; use a checkpoint quantized to it"]
         if group.precision == "fp4":
-            notes = ["weights in fp4: take a checkpoint in NVFP4 (Model Optimizer)"]
+            notes = ["weights in fp4: use an NVFP4 checkpoint (Model Optimizer)"]
         return dict(formats[group.precision]), notes
-    stored = f"weights of {group.weight_bytes:g} B under GEMMs in {group.precision}"
-    return {}, [f"{stored}: no argument says it; take a checkpoint that is quantised so (AWQ, GPTQ, weights only)"]
+    stored = f"weights of {group.weight_bytes:g} B with GEMMs in {group.precision}"
+    return {}, [f"{stored}: no argument sets this; use a checkpoint with weight-only quantization (AWQ, GPTQ)"]

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from hwopt.errors import UserError
 from hwopt.model.serving.batch import Batch
 from hwopt.model.serving.steady_state import fullest_passes
 from hwopt.output.text.plans import integral
@@ -77,12 +76,7 @@ def longest_request(service: Service) -> int:
 
 
 def groups_of(service: Service, plan: Plan | Disaggregated) -> list[EngineGroup]:
-    """Return the chip groups of a serving plan: one if colocated, else those of prefill and of decode.
-
-    **Raises:** `UserError` for a layout that no engine supports. These are weights gathered layer by layer, context
-    parallelism, and
-    experts on some ranks of a tensor parallel group.
-    """
+    """Return the chip groups of a serving plan: one if colocated, else those of prefill and of decode."""
     batches = fullest_passes(service, plan)
     if isinstance(plan, Disaggregated):
         return [
@@ -99,13 +93,6 @@ def _group(role: str, service: Service, plan: Plan, batch: Batch) -> EngineGroup
     moe = bool(float(service.model.moe_layers))
     tp, pp, dp = p.tp, p.pp, p.dp
     ranks = p.ep * p.expert_tp if moe else tp
-    words = f"ep x expert_tp = {p.ep} x {p.expert_tp} = {ranks} beside tp = {tp}"
-    if p.weights_sharded:
-        raise UserError("weights gathered layer by layer: engines keep every weight where it is used")
-    if p.cp > 1:
-        raise UserError(f"cp = {p.cp}: context parallelism of a service is not written to launch files")
-    if ranks % tp:
-        raise UserError(f"{words}: experts lie on all ranks of a tensor parallel group, or on several whole groups")
     decodes = role != "prefill"
     drafted = round(float(service.drafted_tokens)) if decodes else 0
     return EngineGroup(

@@ -1,45 +1,82 @@
-"""Export of a plan as launch settings of Megatron-LM: its flags, and a note for what they cannot express.
+"""Export of a training run under a plan as a script that starts Megatron-LM.
 
 Flags and checks are those of `megatron/training/arguments.py` and `megatron/core/transformer` of NVIDIA/Megatron-LM at
-core_v0.15.0.
+core_v0.19.0.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from hwopt import escape
-from hwopt.output.text.plans import integral
-from hwopt.plan import OFFLOADED, Plan
-from hwopt.types import PRECISIONS
+from hwopt.errors import UserError
+from hwopt.output.export.engine import NVIDIA, Value
+from hwopt.output.export.limits import TRAINING, Limit
+from hwopt.output.export.trainer import Trainer, TrainingLaunch
 from hwopt.workload.ramp import batch_quotients
-from hwopt.workload.training import TrainingRun
-
-VERSION = "core_v0.15.0"
-
-Value = int | str | bool
-"""Value of a flag; True for a flag without a value."""
+from hwopt.workload.transformer import MATRIX_TILE
 
 _FORMATS: dict[str, dict[str, Value]] = {
     "bf16": {"--bf16": True},
-    "fp8": {"--bf16": True, "--fp8-format": "hybrid"},
-    "fp4": {"--bf16": True, "--fp4-format": "e2m1"},
+    "fp8": {"--bf16": True, "--fp8-format": "hybrid", "--fp8-recipe": "delayed"},
+    "fp4": {"--bf16": True, "--fp4-format": "e2m1", "--fp4-recipe": "nvfp4"},
     "fp32": {},
-    "tf32": {},
 }
 
+_MOMENTS: dict[float, dict[str, Value]] = {
+    8.0: {},
+    4.0: {"--use-precision-aware-optimizer": True, "--exp-avg-dtype": "bf16", "--exp-avg-sq-dtype": "bf16"},
+    2.0: {"--use-precision-aware-optimizer": True, "--exp-avg-dtype": "fp8", "--exp-avg-sq-dtype": "fp8"},
+}
+"""Bytes of both optimizer moments of a weight -> flags."""
 
-class MegatronSettings(NamedTuple):
-    """Launch settings of Megatron-LM: arguments and environment of `pretrain_gpt.py`, and notes on what they cannot express."""
+_VOCAB_MULTIPLE = 128
+"""Multiple to which Megatron-LM pads each rank's share of the vocabulary, unless a flag sets another."""
 
-    arguments: dict[str, Value]
-    environment: dict[str, str]
-    world_size: int
-    notes: list[str]
+
+def _of_chunk(f: Any) -> Any:
+    """Return the number of layers of a chunk that are recomputed."""
+    return f.recompute_full * f.layers / f.chunks
+
+
+LIMITS = (
+    *TRAINING,
+    Limit(
+        lambda f: (f.zero > 1) & (f.pp > 1),
+        "ZeRO-{zero} with pipeline stages: Megatron-FSDP would reduce gradients after every micro-batch",
+    ),
+    Limit(lambda f: (f.zero > 1) & (f.optimizer_offloaded > 0), "optimizer states in the memory pool with ZeRO-{zero}"),
+    Limit(lambda f: (f.zero == 0) & (f.optimizer_offloaded > 0), "optimizer states in the memory pool without ZeRO"),
+    Limit(
+        lambda f: (f.kv_rank == 0) & (f.kv_heads % f.tp > 0) & (f.tp % f.kv_heads > 0),
+        "tp = {tp} with {kv_heads} key-value heads, of which it must be a multiple or a divisor",
+    ),
+    Limit(
+        lambda f: (f.cp > 1) & (f.length % (2 * f.cp) > 0),
+        "cp = {cp} with a sequence length {length}, which is not a multiple of 2 cp",
+    ),
+    Limit(
+        lambda f: (f.virtual_stages > 1) & (f.micro_batches % f.pp > 0),
+        "interleaving with {micro_batches} micro-batches, which is not a multiple of pp = {pp}",
+    ),
+    Limit(
+        lambda f: (
+            (f.recompute_full > 0)
+            & (f.recompute_full < 1)
+            & ((np.abs(_of_chunk(f) - np.round(_of_chunk(f))) > 1e-6) | (f.layers % f.chunks > 0))
+        ),
+        "full recomputation of a share {recompute_full:.3g} of the layers, which is no whole number in each of {chunks} chunks",
+    ),
+    Limit(
+        lambda f: (f.recompute_attention > 0) & (f.recompute_attention < 1),
+        "attention recomputed in a share of the layers",
+    ),
+)
+"""What the flags cannot express."""
 
 
 def chunk_layers(layers: int, pp: int, virtual_stages: int) -> list[int]:
@@ -83,7 +120,7 @@ def _attention(w: SimpleNamespace) -> dict[str, Value]:
     return {"--kv-channels": w.qk_dim} | (grouped if w.kv_heads < w.heads else {})
 
 
-def _experts(w: SimpleNamespace, plan: SimpleNamespace) -> dict[str, Value]:
+def _experts(w: SimpleNamespace, plan: SimpleNamespace, deduplicated: bool) -> dict[str, Value]:
     if not w.moe_layers:
         return {}
     flags: dict[str, Value] = {
@@ -95,6 +132,12 @@ def _experts(w: SimpleNamespace, plan: SimpleNamespace) -> dict[str, Value]:
         "--expert-model-parallel-size": plan.ep,
         "--expert-tensor-parallel-size": plan.expert_tp,
     }
+    if deduplicated and plan.ep * plan.expert_tp > 1:
+        flags |= {
+            "--moe-token-dispatcher-type": "flex",
+            "--moe-flex-dispatcher-backend": "deepep",
+            "--moe-router-dtype": "fp32",  # of probabilities, which DeepEP requires
+        }
     if w.shared_experts:
         flags["--moe-shared-expert-intermediate-size"] = round(w.shared_experts * w.expert_ffn)
     if dense := w.layers - w.moe_layers:
@@ -102,7 +145,7 @@ def _experts(w: SimpleNamespace, plan: SimpleNamespace) -> dict[str, Value]:
     return flags
 
 
-def _model(w: SimpleNamespace, length: int) -> dict[str, Value]:
+def _model(w: SimpleNamespace, tp: int, length: int) -> dict[str, Value]:
     return {
         "--num-layers": w.layers,
         "--hidden-size": w.hidden,
@@ -111,26 +154,20 @@ def _model(w: SimpleNamespace, length: int) -> dict[str, Value]:
         **_attention(w),
         "--seq-length": length,
         "--max-position-embeddings": max(length, w.learned_positions),
-        "--vocab-size": w.vocab,
+        **_vocabulary(w, tp),
         **({"--swiglu": True} if w.mlp_matrices == 3 else {}),
         **({} if w.tied_embeddings else {"--untie-embeddings-and-output-weights": True}),
     }
 
 
-def _pipeline(layers: int, micro_batches: int, plan: SimpleNamespace) -> dict[str, Value]:
-    """Return the flags for pipeline stages and chunks.
-
-    They also set the micro-batch group size where the number of micro-batches is not a multiple of the stages.
-    """
+def _pipeline(layers: int, plan: SimpleNamespace) -> dict[str, Value]:
+    """Return the flags for pipeline stages and chunks."""
     pp, chunks = plan.pp, plan.virtual_stages
     flags: dict[str, Value] = {"--pipeline-model-parallel-size": pp}
     if pp > 1 and layers % (pp * chunks):
         flags["--pipeline-model-parallel-layout"] = layout(chunk_layers(layers, pp, chunks))
     elif chunks > 1:
         flags["--num-layers-per-virtual-pipeline-stage"] = layers // (pp * chunks)
-    if chunks > 1 and micro_batches % pp:
-        fits = (g for g in range(pp, micro_batches + 1) if micro_batches % g == 0 or micro_batches % g >= pp)
-        flags["--microbatch-group-size-per-virtual-pipeline-stage"] = next(fits, micro_batches)
     return flags
 
 
@@ -157,120 +194,85 @@ def _recompute(layers: int, plan: SimpleNamespace) -> dict[str, Value]:
     return {"--recompute-granularity": "selective"} if round(plan.recompute_attention) else {}
 
 
-REFUSED = "cannot be expressed: "
-"""Prefix of a note on a setting that no version of Megatron-LM can express."""
+def _optimizer(asked: TrainingLaunch) -> dict[str, Value]:
+    """Return the flags for moments and gradients, and for optimizer states in the memory of the host.
 
-
-def _head_notes(w: SimpleNamespace, tp: int) -> list[str]:
-    """Return a note where tp does not divide the number of key-value heads.
-
-    This version rejects that; later ones accept a tp that is a multiple of it.
+    **Raises:** `UserError` for formats that Megatron-LM does not have.
     """
-    groups = w.kv_heads
-    if w.kv_rank or not groups % tp:
-        return []
-    return [
-        f"cannot be expressed in {VERSION}: tp = {tp} splits {groups} key-value heads, which must be a multiple of it "
-        f"(later versions take divisors too); nearest: --tensor-model-parallel-size {math.gcd(groups, tp)}"
-    ]
-
-
-def _notes(
-    w: SimpleNamespace, plan: SimpleNamespace, flags: dict[str, Any], zero: int, micro_batches: int, precision: str
-) -> list[str]:
-    """Return notes on what Megatron-LM cannot do, and on settings that the plan does not determine."""
-    tp, pp, cp, length = plan.tp, plan.pp, plan.cp, flags["--seq-length"]
-    notes = []
-    widths = {"--ffn-hidden-size": w.ffn, "--hidden-size": w.hidden}
-    notes += [f"{name} {width} is no multiple of tp = {tp}: pad it" for name, width in widths.items() if width % tp]
-    if cp > 1 and length % (2 * cp):
-        notes.append(f"{REFUSED}--seq-length {length} must be a multiple of 2 cp = {2 * cp}")
-    if zero > 1 and pp > 1:
-        notes.append(
-            f"ZeRO-{zero} under a pipeline is Megatron-FSDP's alone, which reduces gradients after every micro-batch; nearest "
-            "without it: ZeRO-1 (drop --use-megatron-fsdp and the three flags behind it), if memory allows"
+    moments, gradients = float(asked.run.moment_bytes), asked.gradient_bytes
+    if moments not in _MOMENTS:
+        raise UserError(
+            f"optimizer moments of {moments:g} B a weight: Megatron-LM has {', '.join(f'{b:g}' for b in _MOMENTS)}"
         )
-    if zero > 1 and "--sequence-parallel" in flags:
-        best = "with which tensor parallelism overlaps best"
-        notes.append(f"--use-megatron-fsdp forbids CUDA_DEVICE_MAX_CONNECTIONS=1, {best}")
-    if "--microbatch-group-size-per-virtual-pipeline-stage" in flags:
-        more = "groups of another size keep more activations than the plan counts"
-        notes.append(f"{micro_batches} micro-batches are no multiple of pp = {pp}: {more}")
-    if "--moe-layer-freq" in flags:
-        notes.append("--moe-layer-freq takes dense layers to come first; write your model's order if it differs")
-    if w.local_layers_fraction > 0.0:
-        notes.append("windowed attention is not set: --window-size and --window-attn-skip-freq are your model's")
-    if plan.bubble_fraction != 1.0:
-        notes.append(f"{REFUSED}a schedule with a smaller bubble; these settings run 1F1B")
-    if 0.0 < plan.recompute_full < 1.0:
-        notes.append("--recompute-num-layers is an integer a chunk: the nearest to the plan's share of layers")
-    if precision not in _FORMATS:
-        notes.append(f"{REFUSED}GEMMs in {precision}; nearest: --bf16")
-    if waiting := [f"{name}={getattr(plan, name):g}" for name in OFFLOADED if getattr(plan, name)]:
-        notes.append(f"not set: what waits in the memory pool ({', '.join(waiting)}); without it the plan may not fit")
-    if "--swiglu" in flags:
-        notes.append("--swiglu stands for a gated MLP: another gate has its own flag")
-    own = "tokenizer, data, optimizer, normalization, position embedding, biases, dropout, train length"
-    return [*notes, f"yours to set: {own}"]
+    if gradients not in (2.0, 4.0):
+        raise UserError(f"gradients of {gradients:g} B: Megatron-LM reduces them in 4 or 2 B")
+    flags = _MOMENTS[moments] | ({"--grad-reduce-in-bf16": True} if gradients == 2.0 else {})
+    if share := asked.split.optimizer_offloaded:
+        flags |= {
+            "--use-precision-aware-optimizer": True,
+            "--optimizer-cpu-offload": True,
+            "--optimizer-offload-fraction": share,
+        }
+    return flags
 
 
-def _ramp_notes(run: TrainingRun) -> list[str]:
-    """Return a note on a batch ramp, which the arguments omit: --rampup-batch-size grows in equal steps, not in stages."""
-    if run.ramp is None:
-        return []
-    batches = ", ".join(
-        str(round(float(each) * float(run.global_batch_sequences))) for each in batch_quotients(run.ramp)
-    )
-    return [
-        f"the batch ramp ({batches} sequences first) is yours to set: --rampup-batch-size grows by equal steps, not in stages"
+def _vocabulary(w: SimpleNamespace, tp: int) -> dict[str, Value]:
+    """Return the vocabulary, padded no further than whole ranks and the tiles of tensor cores require."""
+    multiple = math.gcd(w.vocab // tp, _VOCAB_MULTIPLE) if w.vocab % tp == 0 else 1
+    return {
+        "--vocab-size": w.vocab,
+        "--make-vocab-size-divisible-by": multiple if multiple >= MATRIX_TILE else _VOCAB_MULTIPLE,
+    }
+
+
+def _notes(asked: TrainingLaunch, flags: Mapping[str, Any]) -> list[str]:
+    """Return notes on widths that need padding, and on a batch ramp, which grows in stages rather than in equal steps."""
+    w, split, run = asked.model, asked.split, asked.run
+    widths = {"--ffn-hidden-size": w.ffn, "--hidden-size": w.hidden}
+    notes = [
+        f"{name} {width} is not a multiple of tp = {split.tp}: pad it"
+        for name, width in widths.items()
+        if width % split.tp
     ]
+    if "--use-megatron-fsdp" in flags and "--sequence-parallel" in flags:
+        notes.append(
+            "--use-megatron-fsdp forbids CUDA_DEVICE_MAX_CONNECTIONS=1, with which tensor parallelism overlaps best"
+        )
+    if run.ramp is not None:
+        sizes = (str(round(float(each) * asked.batch)) for each in batch_quotients(run.ramp))
+        notes.append(
+            f"the batch ramp ({', '.join(sizes)} sequences first): one run of this script for each of its stages"
+        )
+    return notes
 
 
-def megatron_flags(run: TrainingRun, plan: Plan) -> tuple[dict[str, Value], dict[str, str], list[str]]:
+def megatron_flags(asked: TrainingLaunch) -> tuple[dict[str, Value], dict[str, str], list[str]]:
     """Return arguments, environment and notes of a training run under a concrete plan.
 
-    The notes hold for every Megatron-Core version.
+    **Raises:** `UserError` for formats that Megatron-LM does not have.
     """
-    w, split = (SimpleNamespace(**integral(vars(each))) for each in (run.model, plan))
-    length, batch = round(float(run.sequence_length)), round(float(run.global_batch_sequences))
-    micro_batches = batch // (split.dp * split.micro_batch)
-    zero = split.optimizer_sharded + split.gradients_sharded + split.weights_sharded
-    precision = PRECISIONS[int(np.argmax(np.asarray(run.gemm_precision)))]
+    w, split = asked.model, asked.split
+    if asked.precision not in _FORMATS:
+        raise UserError(f"GEMMs in {asked.precision}: Megatron-LM supports {', '.join(_FORMATS)}")
     flags = {
-        **_model(w, length),
+        **_model(w, split.tp, asked.length),
         "--tensor-model-parallel-size": split.tp,
         **({"--sequence-parallel": True} if split.sequence_parallel and split.tp > 1 else {}),
-        **_pipeline(w.layers, micro_batches, split),
+        **_pipeline(w.layers, split),
         "--context-parallel-size": split.cp,
         **({"--cp-comm-type": "p2p"} if split.cp > 1 else {}),
-        **_experts(w, split),
+        **_experts(w, split, asked.launch.deduplicated),
         "--micro-batch-size": split.micro_batch,
-        "--global-batch-size": batch,
-        **_sharding(zero, split.shard_groups),
+        "--global-batch-size": asked.batch,
+        "--train-iters": asked.steps,
+        **_sharding(asked.zero, split.shard_groups),
         **_recompute(w.layers, split),
-        **_FORMATS.get(precision, _FORMATS["bf16"]),
+        **_FORMATS[asked.precision],
+        **_optimizer(asked),
+        **asked.facts.flags,
     }
-    ordered = zero <= 1 and (split.tp > 1 or split.cp > 1)
-    environment = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if ordered else {}
-    return flags, environment, [*_notes(w, split, flags, zero, micro_batches, precision), *_ramp_notes(run)]
-
-
-def megatron_settings(run: TrainingRun, plan: Plan) -> MegatronSettings:
-    """Return a training run under a concrete plan as settings of Megatron-LM.
-
-    **Arguments:** `plan`: a plan with integer degrees. **Returns:** arguments, environment, number of ranks to launch, and
-    notes.
-    """
-    flags, environment, notes = megatron_flags(run, plan)
-    w, split = (SimpleNamespace(**integral(vars(each))) for each in (run.model, plan))
-    return MegatronSettings(
-        flags, environment, split.tp * split.pp * split.dp * split.cp, [*_head_notes(w, split.tp), *notes]
-    )
-
-
-def megatron_document(settings: MegatronSettings) -> dict[str, Any]:
-    """Return launch settings as a dictionary for JSON."""
-    return {"framework": "megatron-lm", "version": VERSION, **settings._asdict()}
+    ordered = asked.zero <= 1 and (split.tp > 1 or split.cp > 1)
+    return flags, {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if ordered else {}, _notes(asked, flags)
 
 
 def array_lines(name: str, arguments: Mapping[str, Value]) -> list[str]:
@@ -279,13 +281,20 @@ def array_lines(name: str, arguments: Mapping[str, Value]) -> list[str]:
     return [f"{name}=(", *(f"  {word}" for word in words), ")"]
 
 
-def megatron_text(settings: MegatronSettings, title: str) -> str:
-    """Return settings as bash: comments, the environment, and an array for `pretrain_gpt.py "${MEGATRON_ARGS[@]}"`."""
-    return "\n".join(
-        [
-            escape.comment(f"Megatron-LM {VERSION}, {settings.world_size:,} ranks: {title}"),
-            *(escape.comment(f"- {note}") for note in settings.notes),
-            *(f"export {name}={escape.shell(value)}" for name, value in settings.environment.items()),
-            *array_lines("MEGATRON_ARGS", settings.arguments),
-        ]
-    )
+def _lines(flags: Mapping[str, Value]) -> Iterator[str]:
+    """Yield the flags as the lines of a bash array."""
+    yield from array_lines("MEGATRON_ARGS", flags)
+
+
+TRAINER = Trainer(
+    title="Megatron-LM",
+    version="core_v0.19.0",
+    name="launch.sh",
+    program='pretrain_gpt.py "${MEGATRON_ARGS[@]}"',
+    write=megatron_flags,
+    lines=_lines,
+    families=NVIDIA,
+    limits=LIMITS,
+    key="arguments",
+    framework="megatron-lm",
+)

@@ -1,7 +1,7 @@
 """Export of a training plan as YAML overrides of a recipe of NVIDIA NeMo's Megatron-Bridge, which trains with Megatron-Core.
 
 The settings are those of `hwopt.output.export.megatron`, under the names of `ConfigContainer`. They follow
-`megatron/bridge/training/config.py` of NVIDIA-NeMo/Megatron-Bridge at 0.3.1, and its Megatron-Core 0.16.
+`megatron/bridge/training/config.py` of NVIDIA-NeMo/Megatron-Bridge at 0.6.0, and Megatron-Core 0.19.
 """
 
 import re
@@ -11,65 +11,55 @@ from typing import Any
 from hwopt import escape
 from hwopt.errors import UserError
 from hwopt.output.export.engine import NVIDIA
-from hwopt.output.export.megatron import REFUSED, megatron_flags
+from hwopt.output.export.megatron import LIMITS, megatron_flags
 from hwopt.output.export.trainer import Trainer, TrainingLaunch
 
-_MODEL = {
-    "--num-layers": "num_layers", "--hidden-size": "hidden_size", "--ffn-hidden-size": "ffn_hidden_size",
-    "--num-attention-heads": "num_attention_heads", "--kv-channels": "kv_channels", "--num-query-groups": "num_query_groups",
-    "--multi-latent-attention": "multi_latent_attention", "--q-lora-rank": "q_lora_rank", "--kv-lora-rank": "kv_lora_rank",
-    "--qk-head-dim": "qk_head_dim", "--qk-pos-emb-head-dim": "qk_pos_emb_head_dim", "--v-head-dim": "v_head_dim",
-    "--seq-length": "seq_length", "--vocab-size": "vocab_size", "--swiglu": "gated_linear_unit",
-    "--untie-embeddings-and-output-weights": "share_embeddings_and_output_weights", "--num-experts": "num_moe_experts",
-    "--moe-router-topk": "moe_router_topk", "--moe-ffn-hidden-size": "moe_ffn_hidden_size",
-    "--moe-token-dispatcher-type": "moe_token_dispatcher_type", "--moe-grouped-gemm": "moe_grouped_gemm",
-    "--moe-shared-expert-intermediate-size": "moe_shared_expert_intermediate_size", "--moe-layer-freq": "moe_layer_freq",
-    "--expert-model-parallel-size": "expert_model_parallel_size", "--expert-tensor-parallel-size": "expert_tensor_parallel_size",
-    "--tensor-model-parallel-size": "tensor_model_parallel_size", "--sequence-parallel": "sequence_parallel",
-    "--pipeline-model-parallel-size": "pipeline_model_parallel_size",
-    "--pipeline-model-parallel-layout": "pipeline_model_parallel_layout",
+_RENAMED = {
+    "--swiglu": "gated_linear_unit", "--num-experts": "num_moe_experts", "--norm-epsilon": "layernorm_epsilon",
+    "--untie-embeddings-and-output-weights": "share_embeddings_and_output_weights",
     "--num-layers-per-virtual-pipeline-stage": "virtual_pipeline_model_parallel_size",
-    "--microbatch-group-size-per-virtual-pipeline-stage": "microbatch_group_size_per_vp_stage",
-    "--context-parallel-size": "context_parallel_size", "--cp-comm-type": "cp_comm_type",
-    "--recompute-granularity": "recompute_granularity", "--recompute-method": "recompute_method",
-    "--recompute-num-layers": "recompute_num_layers", "--no-gradient-accumulation-fusion": "gradient_accumulation_fusion",
+    "--no-gradient-accumulation-fusion": "gradient_accumulation_fusion", "--disable-bias-linear": "add_bias_linear",
+    "--use-rope-scaling": "rope_scaling",
 }  # fmt: skip
-_DDP = {
-    "--use-distributed-optimizer": "use_distributed_optimizer", "--overlap-grad-reduce": "overlap_grad_reduce",
-    "--overlap-param-gather": "overlap_param_gather", "--use-megatron-fsdp": "use_megatron_fsdp",
-    "--data-parallel-sharding-strategy": "data_parallel_sharding_strategy",
-    "--num-distributed-optimizer-instances": "num_distributed_optimizer_instances",
-}  # fmt: skip
-_TRAIN = {"--micro-batch-size": "micro_batch_size", "--global-batch-size": "global_batch_size"}
+"""Flags of Megatron-LM -> key, where it is not the flag's own name."""
 
-KEYS: dict[str, str] = {
-    **{flag: f"model.{key}" for flag, key in _MODEL.items()},
-    **{flag: f"ddp.{key}" for flag, key in _DDP.items()},
-    **{flag: f"train.{key}" for flag, key in _TRAIN.items()},
-    "--ckpt-format": "checkpoint.ckpt_format",
+_SECTIONS = {
+    "ddp": """--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather --use-megatron-fsdp
+        --data-parallel-sharding-strategy --num-distributed-optimizer-instances""",
+    "train": "--micro-batch-size --global-batch-size --train-iters",
+    "checkpoint": "--ckpt-format",
+    "optimizer": """--use-precision-aware-optimizer --optimizer-cpu-offload --optimizer-offload-fraction
+        --use-distributed-optimizer --overlap-param-gather""",
+    "dist": "--use-megatron-fsdp",
+    "dataset": "--seq-length",
 }
-"""Flags of Megatron-LM -> keys of a Megatron-Bridge recipe."""
+"""Sections of the recipe -> flags that have a key there; all flags but those of the first four have one in `model` too."""
 
-_UNSAID = ("--group-query-attention", "--max-position-embeddings", "--bf16", "--fp8-format", "--fp4-format")
-"""Flags without a key of their own: another key or the recipe implies them."""
+UNSAID = (
+    "--group-query-attention", "--max-position-embeddings", "--bf16", "--fp8-format", "--fp8-recipe", "--fp4-format",
+    "--fp4-recipe", "--grad-reduce-in-bf16", "--squared-relu",
+)  # fmt: skip
+"""Flags without a key of their own: another key, `mixed_precision` or the recipe implies them."""
 
-_FALSE = ("--untie-embeddings-and-output-weights", "--no-gradient-accumulation-fusion")
+_FALSE = ("--untie-embeddings-and-output-weights", "--no-gradient-accumulation-fusion", "--disable-bias-linear")
 """Flags that turn off the feature that their key turns on; the key is set to False."""
 
-_TWICE = {
-    "--use-distributed-optimizer": "optimizer.use_distributed_optimizer",
-    "--overlap-param-gather": "optimizer.overlap_param_gather",
-    "--use-megatron-fsdp": "dist.use_megatron_fsdp",
-    "--seq-length": "dataset.seq_length",
-}
-"""Flags of Megatron-LM -> a second key of the recipe that needs the same value."""
+
+def keys_of(flag: str) -> list[tuple[str, str]]:
+    """Return the (section, key) pairs of a recipe that state a flag of Megatron-LM."""
+    if flag in UNSAID:
+        return []
+    key = _RENAMED.get(flag, flag.removeprefix("--").replace("-", "_"))
+    found = [section for section, flags in _SECTIONS.items() if flag in flags.split()]
+    own = [] if set(found) - {"dist", "dataset"} else ["model"]
+    return [(section, key) for section in [*own, *found]]
+
 
 FORMATS: dict[str, str | None] = {
     "bf16": "bf16_mixed",
     "fp8": "bf16_with_fp8_delayed_scaling_mixed",
     "fp4": "bf16_with_nvfp4_mixed",
     "fp32": None,
-    "tf32": None,
 }
 """Formats of the GEMMs -> names in `megatron/bridge/training/mixed_precision.py`; None for the default."""
 
@@ -82,32 +72,44 @@ def _said(flag: str, value: Any, asked: TrainingLaunch) -> Any:
         return asked.split.virtual_stages
     if flag == "--moe-layer-freq":  # Megatron-LM's flag is an expression; the key takes a list
         return [int(layer >= asked.model.layers - asked.model.moe_layers) for layer in range(asked.model.layers)]
+    if flag in ("--window-size", "--window-attn-skip-freq"):
+        return [int(each) for each in value.strip("()[]").split(",")]
     return value
 
 
-def _in_keys(note: str) -> str:
+def _in_keys(text: str) -> str:
     """Return a note with the flags in it replaced by keys."""
-    return re.sub(r"--[a-z0-9-]+", lambda found: KEYS.get(found.group(), found.group()), note)
+    return re.sub(r"--[a-z0-9-]+", lambda found: ".".join((keys_of(found.group()) or [("the", "recipe")])[0]), text)
 
 
 def _write(asked: TrainingLaunch) -> tuple[dict[str, Any], dict[str, str], list[str]]:
-    if asked.precision not in FORMATS:
-        raise UserError(f"GEMMs in {asked.precision}: Megatron-Bridge has {', '.join(FORMATS)}")
-    flags, environment, notes = megatron_flags(asked.run, asked.plan)
-    if refused := [note for note in notes if note.startswith(REFUSED)]:
-        raise UserError(_in_keys(refused[0].removeprefix(REFUSED)))
+    flags, environment, notes = megatron_flags(asked)
+    if float(asked.run.moment_bytes) != 8.0:
+        raise UserError(
+            f"optimizer moments of {float(asked.run.moment_bytes):g} B a weight: a YAML file states 8 B alone"
+        )
     sections: dict[str, Any] = {
         name: {} for name in ("model", "train", "ddp", "optimizer", "dataset", "dist", "checkpoint")
     }
     for flag, value in flags.items():
-        keys = [] if flag in _UNSAID else [KEYS[flag], *([_TWICE[flag]] if flag in _TWICE else [])]
-        for section, key in (each.split(".") for each in keys):
+        for section, key in keys_of(flag):
             sections[section][key] = _said(flag, value, asked)
-    sections["train"]["train_iters"] = asked.steps
     told = {name: section for name, section in sections.items() if section}
-    notes = [_in_keys(note) for note in notes if not note.startswith("yours to set")]
-    own = "yours to set: a recipe for the model (its tokenizer, norms, positions, biases), data, optimizer, schedule, checkpoints"
-    return {**told, "mixed_precision": FORMATS[asked.precision]}, environment, [*notes, own]
+    reduced = "True" if asked.gradient_bytes == 4.0 else "False"
+    notes = [_in_keys(note) for note in notes]
+    notes += [f"pretrain.py: {_SCRIPT.format(reduced=reduced)}"]
+    return {**told, "mixed_precision": FORMATS[asked.precision]}, environment, notes
+
+
+_SCRIPT = (
+    "from megatron.bridge.training.gpt_step import forward_step; from megatron.bridge.training.pretrain import pretrain; from "
+    "megatron.bridge.training.mixed_precision import get_mixed_precision_config; from "
+    "megatron.bridge.training.utils.omegaconf_utils import process_config_with_overrides; from megatron.bridge.recipes import "
+    "RECIPE; config = process_config_with_overrides(RECIPE(), 'plan.yaml'); config.mixed_precision = "
+    "get_mixed_precision_config(config.mixed_precision); config.mixed_precision.grad_reduce_in_fp32 = {reduced}; "
+    "pretrain(config, forward_step)"
+)
+"""Program that starts a recipe with the file's keys. RECIPE is a recipe of the model."""
 
 
 def _lines(file: Mapping[str, Any]) -> Iterator[str]:
@@ -121,10 +123,11 @@ def _lines(file: Mapping[str, Any]) -> Iterator[str]:
 
 TRAINER = Trainer(
     title="NeMo (Megatron-Bridge)",
-    version="0.3.1",
+    version="0.6.0",
     name="plan.yaml",
-    start="process_config_with_overrides(recipe(), 'plan.yaml') of megatron.bridge.training.utils.omegaconf_utils",
+    program="pretrain.py",
     write=_write,
     lines=_lines,
     families=NVIDIA,
+    limits=LIMITS,
 )

@@ -4,9 +4,10 @@ Its tensor parallel size counts all chips of a stage. Attention is tensor parall
 expert over `tp-size / ep-size`. Sequences and tokens of a chunk are totals over all ranks.
 """
 
-from hwopt.errors import UserError
 from hwopt.output.export.engine import NVIDIA, Engine, Value, Written, weights
 from hwopt.output.export.groups import EngineGroup
+from hwopt.output.export.header import PORT
+from hwopt.output.export.limits import SERVING, Limit
 
 _PAGE = 64
 """Tokens of the largest KV-cache page of its attention kernels. Prefill chunks are rounded up to whole pages."""
@@ -22,10 +23,6 @@ _FORMATS: dict[str, dict[str, Value]] = {
 def _drafts(group: EngineGroup) -> dict[str, Value]:
     if not group.drafted:
         return {}
-    if group.attention_dp > 1:
-        raise UserError(
-            "a draft model beside data parallel attention: SGLang has none (STANDALONE); leave out --drafted-tokens"
-        )
     return {
         "--speculative-algorithm": "STANDALONE",
         "--speculative-draft-model-path": "DRAFT_MODEL",
@@ -36,16 +33,13 @@ def _drafts(group: EngineGroup) -> dict[str, Value]:
 
 
 def _layout(group: EngineGroup) -> dict[str, Value]:
-    """Return the arguments for redundant experts and for overlapping two half batches.
-
-    Raise `UserError` for a split KV cache.
-    """
-    if group.cache_split > 1:
-        raise UserError("keys and values split by token (cache_split): not written for SGLang; ask for other --layouts")
+    """Return the arguments for redundant experts, overlap of two half batches, and norms sharded over ranks."""
     copies: dict[str, Value] = {"--enable-eplb": True, "--ep-num-redundant-experts": group.redundant_experts}
-    return (copies if group.redundant_experts else {}) | (
-        {"--enable-two-batch-overlap": True} if group.two_batches else {}
-    )
+    return {
+        **(copies if group.redundant_experts else {}),
+        **({"--enable-two-batch-overlap": True} if group.two_batches else {}),
+        **({"--enable-layernorm-sp": True} if group.norms_spread else {}),
+    }
 
 
 def _prompts(group: EngineGroup) -> tuple[dict[str, Value], list[str]]:
@@ -57,7 +51,9 @@ def _prompts(group: EngineGroup) -> tuple[dict[str, Value], list[str]]:
     if group.role == "prefill":
         return budget, []
     if group.drafted:
-        return budget, ["cannot be expressed: prompts beside drafted sequences in one pass; SGLang passes them in turn"]
+        return budget, [
+            "SGLang alternates passes of prefill and of speculative decoding; the plan assumes both in one pass"
+        ]
     return budget | {"--enable-mixed-chunk": True}, []
 
 
@@ -81,12 +77,12 @@ def write(group: EngineGroup) -> Written:
     }
     if group.role != "serve":
         arguments |= {"--disaggregation-mode": group.role, "--disaggregation-transfer-backend": "nixl"}
-    notes += said
-    if group.norms_spread:
-        notes.append(
-            "norms spread over tensor parallel ranks (sequence_parallel): --enable-layernorm-sp has it, of some models' prompts"
-        )
+    notes += said + ([f"--chunked-prefill-size is in whole pages of {_PAGE} tokens"] if prompts else [])
     return Written(arguments, {}, notes)
+
+
+def _hosts(count: int) -> list[str]:
+    return ["--nnodes", str(count), "--node-rank", '"$NODE_RANK"', "--dist-init-addr", f'"$MASTER_ADDR:{PORT}"']
 
 
 ENGINE = Engine(
@@ -96,6 +92,15 @@ ENGINE = Engine(
     families=(*NVIDIA, "cdna3", "cdna4", "ascend"),
     formats=_FORMATS,
     caches={2.0: "auto", 1.0: "fp8_e4m3", 0.5: "nvfp4"},
-    memory="--mem-fraction-static (its own guess by default)",
+    memory=("--mem-fraction-static", "static"),
     write=write,
+    limits=(
+        *SERVING,
+        Limit(lambda f: f.cache_split > 1, "a KV cache split by token (cache_split = {cache_split})"),
+        Limit(
+            lambda f: (f.drafted > 0) & (f.attention_dp > 1),
+            "a draft model (--drafted-tokens) with data parallel attention over {attention_dp} ranks",
+        ),
+    ),
+    hosts=_hosts,
 )

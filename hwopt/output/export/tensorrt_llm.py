@@ -7,30 +7,14 @@ compare with the options; `tensorrt_llm/llmapi/llm_args.py`, and `TorchLlmArgs` 
 
 from typing import Any
 
-from hwopt.errors import UserError
-from hwopt.output.export.engine import NVIDIA, Engine, Value, Written, weights
+from hwopt.output.export.engine import NORMS_SPREAD, NVIDIA, Engine, Value, Written, weights
 from hwopt.output.export.groups import EngineGroup
+from hwopt.output.export.limits import SERVING, Limit
 
 _FORMATS: dict[str, dict[str, Value]] = {"bf16": {}, "fp8": {}, "int8": {}, "fp4": {}}
 """No arguments for any format: the checkpoint determines it."""
 
 _ROLES = {"prefill": "CONTEXT", "decode": "GENERATION"}
-
-
-def check(group: EngineGroup) -> None:
-    """Raise `UserError` for a layout that TensorRT-LLM does not support or that is not written for it.
-
-    Its attention is either tensor parallel or data parallel over all chips of an instance, never both.
-    """
-    if group.redundant_experts or group.two_batches or group.cache_split > 1:
-        raise UserError(
-            "redundant experts, batches in halves, split keys and values: not written for TensorRT-LLM; ask for --layouts none"
-        )
-    if group.attention_dp > 1 and group.tp > 1:
-        raise UserError(
-            f"attention in {group.attention_dp} data parallel ranks of tp = {group.tp}: TensorRT-LLM splits attention over all "
-            "chips of an instance, or none (tp=1)"
-        )
 
 
 def parallel(group: EngineGroup) -> dict[str, Value]:
@@ -60,14 +44,15 @@ def further(group: EngineGroup) -> dict[str, Any]:
 def notes(group: EngineGroup) -> list[str]:
     """Return notes on plan features that neither the options nor the configuration file can express."""
     said = weights(group, _FORMATS)[1]
-    if group.norms_spread:
-        said.append("cannot be expressed: norms spread over tensor parallel ranks (sequence_parallel)")
+    if group.pp > 1:
+        said.append(
+            f"the maximum batch size is one micro-batch; {group.pp} stages hold {group.sequences} sequences at a time"
+        )
     return said
 
 
 def write(group: EngineGroup) -> Written:
     """Return a group of chips as options of `trtllm-serve serve`."""
-    check(group)
     options: dict[str, Value] = {
         **parallel(group),
         **({"moe_expert_parallel_size": group.ep} if group.moe else {}),
@@ -87,6 +72,19 @@ ENGINE = Engine(
     families=NVIDIA,
     formats=_FORMATS,
     caches={2.0: "auto", 1.0: "fp8", 0.5: "nvfp4"},
-    memory="--free_gpu_memory_fraction (0.9 of what weights leave by default)",
+    memory=("--free_gpu_memory_fraction", "cache"),
     write=write,
+    limits=(
+        *SERVING,
+        Limit(
+            lambda f: (f.redundant_experts > 0) | (f.two_batches > 0) | (f.cache_split > 1),
+            "redundant experts, two-batch overlap or a split KV cache (--layouts none)",
+        ),
+        Limit(
+            lambda f: (f.attention_dp > 1) & (f.tp > 1),
+            "data parallel attention over {attention_dp} ranks of tp = {tp}: attention is split over all chips of an instance, "
+            "or over none (tp=1)",
+        ),
+        NORMS_SPREAD,
+    ),
 )

@@ -1,6 +1,6 @@
 """Export of a training plan as a job file (TOML) of torchtitan.
 
-Keys, and the constraints on a plan, are those of pytorch/torchtitan at v0.2.0, the last version but one with TOML job files.
+Keys, and the limits of a plan, are those of pytorch/torchtitan at v0.2.0, the last version but one with TOML job files.
 See `torchtitan/config/job_config.py`, `distributed/parallel_dims.py`, `distributed/pipeline_parallel.py` and
 `models/*/infra/parallelize.py`.
 """
@@ -9,11 +9,15 @@ from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from hwopt import escape
 from hwopt.errors import UserError
 from hwopt.output.export.engine import NVIDIA
+from hwopt.output.export.limits import TRAINING, Limit
 from hwopt.output.export.megatron import chunk_layers
 from hwopt.output.export.trainer import Trainer, TrainingLaunch
+from hwopt.output.text.plans import integral
 
 
 class Shape(NamedTuple):
@@ -69,58 +73,119 @@ def flavor(model: SimpleNamespace) -> tuple[str, str]:
             return known
     names = ", ".join(f"{name} {size}" for name, size in FLAVORS)
     own = f"{shape.layers} layers of width {shape.hidden}, {shape.heads} heads, {shape.vocab} tokens of vocabulary"
-    raise UserError(f"a job file names a model of torchtitan's code, which has none of {own}; it has {names}")
+    raise UserError(f"torchtitan has no model of {own}; it has {names}")
+
+
+def _flavor_of(f: Any) -> tuple[str, str]:
+    return flavor(SimpleNamespace(**integral(vars(f.model))))
+
+
+def _most(f: Any) -> Any:
+    """Return the ranks of a group of replicas over which experts can be spread, and the least that they use."""
+    least = f.cp * np.where(f.expert_tp == f.tp, 1.0, f.tp)
+    return least * f.dp / f.shard_groups, least
+
+
+def _every(f: Any) -> Any:
+    """Return the distance between recomputed layers."""
+    return 1.0 / np.maximum(f.recompute_full, 1e-9)
+
+
+LIMITS = (
+    Limit(
+        lambda f: (
+            (f.weights_offloaded != f.optimizer_offloaded)
+            | (f.weights_offloaded % 1 > 0)
+            | ((f.weights_offloaded > 0) & (f.zero < 3))
+        ),
+        "weights or optimizer states in the memory pool (weights_offloaded = {weights_offloaded}, optimizer_offloaded = "
+        "{optimizer_offloaded}): FSDP keeps both there, all of them, or none",
+    ),
+    *TRAINING[1:],
+    Limit(
+        lambda f: (f.dp * f.cp == 1) & (f.tp * f.pp > 1),
+        "dp = cp = 1 with tp or pp: only FSDP keeps 16-bit copies of weights",
+    ),
+    Limit(lambda f: (f.zero == 0) & (f.dp * f.cp > 1) & (f.tp * f.pp * f.cp > 1), "ZeRO-0 with tp, cp or pp"),
+    Limit(
+        lambda f: (f.dp * f.cp > 1) & (f.pp > 1) & (f.zero > 1),
+        "ZeRO-{zero} with pipeline stages: gathered weights are kept and gradients are reduced once, as in ZeRO-1",
+    ),
+    Limit(
+        lambda f: (f.dp * f.cp > 1) & (f.pp == 1) & (f.zero > 0) & (f.zero < 3) & (f.micro_batches > 1),
+        "ZeRO-{zero} with {micro_batches} micro-batches: gradients are reduced and weights gathered for each of them, as in "
+        "ZeRO-3",
+    ),
+    Limit(lambda f: (f.pp > 1) & (_flavor_of(f)[0] in UNSTAGED), "pp = {pp} of a model without pipeline support"),
+    Limit(lambda f: f.chunks > f.layers + 2.0, "{chunks} chunks for {layers} layers: some would be empty"),
+    Limit(
+        lambda f: (f.tp > 1) & (f.sequence_parallel == 0),
+        "tp = {tp} without norms sharded along the sequence (sequence_parallel)",
+    ),
+    Limit(
+        lambda f: (f.kv_rank == 0) & (f.kv_heads % f.tp > 0),
+        "tp = {tp}, which does not divide {kv_heads} key-value heads",
+    ),
+    Limit(
+        lambda f: f.length % (2 * f.tp * f.cp) > 0,
+        "tp = {tp} and cp = {cp} with a sequence length {length}, which is not a multiple of 2 tp cp",
+    ),
+    Limit(
+        lambda f: (f.moe_layers > 0) & (f.ep == 1) & (f.expert_tp != f.tp),
+        "expert_tp = {expert_tp} with ep = 1 and tp = {tp}: experts are then split like all other weights",
+    ),
+    Limit(
+        lambda f: (f.moe_layers > 0) & (f.ep > 1) & (f.expert_tp != 1) & (f.expert_tp != f.tp),
+        "expert_tp = {expert_tp}, which is neither 1 nor tp = {tp}",
+    ),
+    Limit(
+        lambda f: (f.moe_layers > 0) & (f.ep > 1) & ((f.ep % _most(f)[1] > 0) | (_most(f)[0] % f.ep > 0)),
+        "ep = {ep}: experts are spread over a multiple of cp, and of tp where they are not split, that divides the ranks",
+    ),
+    Limit(
+        lambda f: (
+            (f.recompute_full > 0)
+            & (f.recompute_full < 1)
+            & (np.abs(np.round(_every(f)) * f.recompute_full - 1) > 1e-3)
+        ),
+        "full recomputation of a share {recompute_full:.3g} of the layers: every n-th layer is recomputed",
+    ),
+    Limit(
+        lambda f: (f.recompute_full == 0) & (f.recompute_attention > 0),
+        "recomputation of attention alone: its selective recomputation keeps the result of attention",
+    ),
+)
+"""What a job file cannot express.
+
+In a pipeline, FSDP keeps gathered weights and reduces gradients after the last micro-batch: ZeRO-1. Without a pipeline, it
+gathers weights and reduces gradients at each micro-batch: ZeRO-2 of one micro-batch, or ZeRO-3.
+"""
 
 
 def _sharding(asked: TrainingLaunch) -> dict[str, Any]:
-    """Return the FSDP degrees and whether weights are resharded after the forward pass.
-
-    In a pipeline, FSDP keeps gathered weights and reduces gradients after the last micro-batch: ZeRO-1.
-    Without a pipeline, it gathers weights and reduces gradients at each micro-batch: ZeRO-2 of one micro-batch, or ZeRO-3.
-
-    **Raises:** `UserError` for a ZeRO stage that torchtitan cannot do with these degrees.
-    """
-    split, zero = asked.split, asked.zero
-    micro_batches = asked.batch // (split.dp * split.micro_batch)
+    """Return the FSDP degrees and whether weights are resharded after the forward pass."""
+    split = asked.split
     if split.dp * split.cp == 1:
-        if split.tp * split.pp > 1:
-            raise UserError(
-                "16-bit copies of weights are FSDP's alone: with dp = cp = 1 ranks of tp and pp run in fp32"
-            )
         return {"data_parallel_shard_degree": 1}
-    if zero == 0:
-        if split.tp * split.pp * split.cp > 1:
-            raise UserError(
-                "weights, gradients and optimizer are sharded wherever ranks do more than data parallelism: no ZeRO-0"
-            )
+    if asked.zero == 0:
         return {"data_parallel_replicate_degree": split.dp, "data_parallel_shard_degree": 1}
-    if split.pp > 1 and zero > 1:
-        raise UserError(f"in a pipeline gathered weights stay, and gradients are reduced once: ZeRO-1, not ZeRO-{zero}")
-    if split.pp == 1 and zero < 3 and micro_batches > 1:
-        raise UserError(
-            f"gradients are reduced and weights gathered at each of {micro_batches} micro-batches: ZeRO-3, not ZeRO-{zero}"
-        )
     return {
         "data_parallel_replicate_degree": split.shard_groups,
         "data_parallel_shard_degree": split.dp // split.shard_groups,
-        "fsdp_reshard_after_forward": "always" if zero == 3 else "never",
+        "fsdp_reshard_after_forward": "always" if asked.zero == 3 else "never",
     }
 
 
-def _pipeline(asked: TrainingLaunch, name: str) -> dict[str, Any]:
-    split, layers = asked.split, asked.model.layers
+def _pipeline(asked: TrainingLaunch) -> dict[str, Any]:
+    split = asked.split
     if split.pp == 1:
         return {}
-    if name in UNSTAGED:
-        raise UserError(f"{name} has no pipeline: pp = {split.pp}")
     parts, first = [], 0
-    for held in chunk_layers(layers, split.pp, split.virtual_stages):
+    for held in chunk_layers(asked.model.layers, split.pp, split.virtual_stages):
         parts.append([f"layers.{layer}" for layer in range(first, first + held)])
         first += held
     parts[0].insert(0, "tok_embeddings")
     parts[-1] += ["norm", "output"]
-    if not all(parts):
-        raise UserError(f"{split.pp * split.virtual_stages} chunks of {layers} layers leave some empty")
     return {
         "pipeline_parallel_degree": split.pp,
         "pipeline_parallel_schedule": "Interleaved1F1B" if split.virtual_stages > 1 else "1F1B",
@@ -129,39 +194,11 @@ def _pipeline(asked: TrainingLaunch, name: str) -> dict[str, Any]:
     }
 
 
-def _tensor(asked: TrainingLaunch) -> dict[str, Any]:
-    """Return the degrees of tensor and context parallelism. **Raises:** `UserError` where torchtitan does not support them."""
-    model, split = asked.model, asked.split
-    if split.tp > 1 and not split.sequence_parallel:
-        raise UserError(f"tp = {split.tp} shards norms along the sequence too, always")
-    if not model.kv_rank and model.kv_heads % split.tp:
-        raise UserError(f"tp = {split.tp} does not divide {model.kv_heads} key-value heads")
-    divisor = 2 * split.tp * split.cp
-    if asked.length % divisor:
-        raise UserError(f"{asked.length} tokens must be a multiple of 2 tp cp = {divisor}")
-    return {"tensor_parallel_degree": split.tp, "context_parallel_degree": split.cp}
-
-
 def _experts(asked: TrainingLaunch) -> dict[str, Any]:
-    """Return the degrees of expert parallelism. It uses ranks of dp and cp and, where experts are not split, also of tp.
-
-    **Raises:** `UserError` for degrees that torchtitan does not support.
-    """
+    """Return the degrees of expert parallelism. It uses ranks of dp and cp and, where experts are not split, also of tp."""
     split = asked.split
-    if not asked.model.moe_layers:
+    if not asked.model.moe_layers or split.ep == 1:
         return {}
-    if split.ep == 1:
-        if split.expert_tp != split.tp:
-            raise UserError(
-                f"with ep = 1 experts are split like all else: expert_tp = {split.expert_tp}, tp = {split.tp}"
-            )
-        return {}
-    if split.expert_tp not in (1, split.tp):
-        raise UserError(f"expert_tp = {split.expert_tp} must be 1 or tp = {split.tp}")
-    least = split.cp * (1 if split.expert_tp == split.tp else split.tp)
-    most = least * split.dp // split.shard_groups
-    if split.ep % least or most % split.ep:
-        raise UserError(f"ep = {split.ep} must be a multiple of {least} that divides the {most} ranks that it borrows")
     return {"expert_parallel_degree": split.ep, "expert_tensor_parallel_degree": split.expert_tp}
 
 
@@ -169,14 +206,7 @@ def _recompute(split: SimpleNamespace) -> dict[str, Any]:
     if split.recompute_full >= 1.0:
         return {"mode": "full"}
     if split.recompute_full > 0.0:
-        every = round(1.0 / split.recompute_full)
-        if abs(every * split.recompute_full - 1.0) > 1e-3:
-            raise UserError(
-                f"layers are recomputed every so many: a share of {split.recompute_full:.3g} is none of 1/2, 1/3, ..."
-            )
-        return {"mode": "selective", "selective_ac_option": str(every)}
-    if split.recompute_attention:
-        raise UserError("selective recomputation is of other products: attention's result is kept")
+        return {"mode": "selective", "selective_ac_option": str(round(1.0 / split.recompute_full))}
     return {"mode": "none"}
 
 
@@ -188,21 +218,21 @@ def _formats(asked: TrainingLaunch) -> tuple[dict[str, Any], list[str]]:
     if asked.precision == "bf16":
         return {}, []
     if asked.precision != "fp8":
-        raise UserError(f"GEMMs in {asked.precision}: torchtitan has bf16 and fp8")
+        raise UserError(f"GEMMs in {asked.precision}: torchtitan supports bf16 and fp8")
     quantize: dict[str, Any] = {"linear": {"float8": {"recipe_name": "tensorwise", "enable_fsdp_float8_all_gather": True,
                                                       "filter_fqns": ["output"]}}}  # fmt: skip
     converters = ["quantize.linear.float8"]
     if asked.model.moe_layers:
         quantize["grouped_mm"] = {"float8": {"fqns": ["experts"]}}
         converters.append("quantize.grouped_mm.float8")
-    note = "fp8 is one scale a tensor (tensorwise) by torchao; rowwise is the other recipe"
+    note = "fp8 uses one scale per tensor (tensorwise) from torchao; rowwise is the alternative recipe"
     return {"converters": converters, "quantize": quantize}, [note]
 
 
 def _write(asked: TrainingLaunch) -> tuple[dict[str, Any], dict[str, str], list[str]]:
     run, split = asked.run, asked.split
     if run.ramp is not None:
-        raise UserError("the batch does not grow: leave out --batch-ramp")
+        raise UserError("a growing batch is not supported: remove --batch-ramp")
     name, size = flavor(asked.model)
     formats, notes = _formats(asked)
     rounds = asked.batch // split.dp if split.pp > 1 else split.micro_batch
@@ -216,20 +246,26 @@ def _write(asked: TrainingLaunch) -> tuple[dict[str, Any], dict[str, str], list[
             "steps": asked.steps,
             "dtype": "float32" if float(run.master_bytes) else "bfloat16",
             "mixed_precision_param": "bfloat16",
+            "mixed_precision_reduce": "float32",
+            **({"enable_cpu_offload": True} if split.weights_offloaded else {}),
         },
-        "parallelism": {**_sharding(asked), **_tensor(asked), **_pipeline(asked, name), **_experts(asked)},
+        "parallelism": {
+            **_sharding(asked),
+            "tensor_parallel_degree": split.tp,
+            "context_parallel_degree": split.cp,
+            **_pipeline(asked),
+            **_experts(asked),
+        },
         "activation_checkpoint": _recompute(split),
         "compile": {"enable": True},
         **({"quantize": formats["quantize"]} if formats else {}),
     }
     if float(run.master_bytes) and float(run.moment_bytes) != 8.0:
-        notes.append(f"moments are kept in 8 B a weight; the run counts {float(run.moment_bytes):g}")
-    notes.append("compile is on: kernels as the plan counts them are torch.compile's")
-    return (
-        sections,
-        {},
-        [*notes, "yours to set: model.hf_assets_path, training.dataset, optimizer, lr_scheduler, checkpoint"],
-    )
+        raise UserError(f"optimizer moments of {float(run.moment_bytes):g} B a weight: torchtitan has 8 B")
+    if asked.gradient_bytes != 4.0:
+        notes.append(f"gradients are reduced in 4 B; the plan assumes {asked.gradient_bytes:g} B")
+    notes.append("compile is on, because the plan assumes fused kernels as of torch.compile")
+    return sections, {}, notes
 
 
 def _lines(file: Mapping[str, Any], above: str = "") -> Iterator[str]:
@@ -245,8 +281,10 @@ TRAINER = Trainer(
     title="torchtitan",
     version="0.2.0",
     name="job.toml",
-    start="torchrun --nnodes N --nproc_per_node M -m torchtitan.train --job.config_file job.toml",
+    program="-m torchtitan.train --job.config_file job.toml",
     write=_write,
     lines=_lines,
     families=("volta", *NVIDIA, "cdna2", "cdna3", "cdna4"),
+    limits=LIMITS,
+    fixes=True,
 )

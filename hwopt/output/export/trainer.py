@@ -1,7 +1,7 @@
-"""Declaration of training software that reads a settings file: supported plans, the file, its text and its JSON."""
+"""Declaration of training software that reads settings: supported plans, the settings, their text and their JSON."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -9,22 +9,31 @@ import numpy as np
 
 from hwopt import escape
 from hwopt.errors import UserError
+from hwopt.output.export.header import FIRST_HOST, Launch, host_count, slurm, torchrun
+from hwopt.output.export.limits import Limit, refusal
+from hwopt.output.export.model_facts import ModelFacts, megatron_facts
 from hwopt.output.text.plans import integral
-from hwopt.plan import OFFLOADED, Plan
 from hwopt.types import PRECISIONS
-from hwopt.workload.training import TrainingRun
+
+OWN = "data, tokenizer, learning rate schedule, saving"
+"""What no plan and no config states."""
 
 
 class TrainingFile(NamedTuple):
-    """File of launch settings, and notes on what it cannot express."""
+    """Launch settings of a training run: sections or arguments, environment, hosts, and notes."""
 
     framework: str
     title: str
     version: str
     world_size: int
+    hosts: int
+    start: str
     environment: dict[str, str]
-    file: dict[str, Any]  # sections with their keys and values
+    file: dict[str, Any]  # sections with their keys and values, or arguments
     notes: list[str]
+    unknown: list[str]
+    predicted: dict[str, float]
+    passed: str
 
 
 @dataclass(frozen=True)
@@ -33,23 +42,32 @@ class Trainer:
 
     **Arguments:**
 
-    - `name`: name of the file.
-    - `start`: how the software is started with that file.
-    - `write`: returns sections, environment and notes of a run under a plan, or raises `UserError` for what cannot be
-      expressed.
-    - `lines`: yields the sections as lines of the file.
+    - `name`: name of the file; a script of bash starts the software itself.
+    - `program`: what torchrun starts.
+    - `write`: returns settings, environment and notes of a run, or raises `UserError` for formats that it does not have.
+    - `lines`: yields the settings as lines of the file.
     - `families`: chip families that it runs on.
-    - `held`: plan variables fixed in a plan search, because the file has no setting for other values.
+    - `limits`: features of a plan that it cannot express.
+    - `key`, `framework`: key of the settings in JSON, and name of the software there if it is not that of the flag.
+    - `fixes`: whether the software's own model code states the facts of the config.
     """
 
     title: str
     version: str
     name: str
-    start: str
+    program: str
     write: Callable[["TrainingLaunch"], tuple[dict[str, Any], dict[str, str], list[str]]]
     lines: Callable[[Mapping[str, Any]], Iterator[str]]
     families: tuple[str, ...]
-    held: Mapping[str, float] = field(default_factory=lambda: dict.fromkeys(OFFLOADED, 0.0))
+    limits: tuple[Limit, ...]
+    key: str = "file"
+    framework: str = ""
+    fixes: bool = False
+
+    @property
+    def is_script(self) -> bool:
+        """Return whether the file is a script of bash."""
+        return self.name.endswith(".sh")
 
     def check(self, flag: str, chip: str, family: str) -> None:
         """Raise `UserError` for chips that the software does not run on."""
@@ -63,8 +81,22 @@ class Trainer:
 class TrainingLaunch:
     """Training run and its plan with integer values."""
 
-    run: TrainingRun
-    plan: Plan
+    launch: Launch
+
+    @property
+    def run(self) -> Any:
+        """Return the training run."""
+        return self.launch.workload
+
+    @property
+    def gradient_bytes(self) -> float:
+        """Return the bytes of a gradient."""
+        return self.launch.gradient_bytes
+
+    @property
+    def facts(self) -> ModelFacts:
+        """Return what the model's config fixes, as flags of Megatron-LM."""
+        return megatron_facts(self.launch.config, self.model)
 
     @property
     def model(self) -> SimpleNamespace:
@@ -74,7 +106,7 @@ class TrainingLaunch:
     @property
     def split(self) -> SimpleNamespace:
         """Return the plan's parallel degrees and switches as integers."""
-        return SimpleNamespace(**integral(vars(self.plan)))
+        return SimpleNamespace(**integral(vars(self.launch.plan)))
 
     @property
     def length(self) -> int:
@@ -102,44 +134,53 @@ class TrainingLaunch:
         """Return the format of the GEMMs."""
         return PRECISIONS[int(np.argmax(np.asarray(self.run.gemm_precision)))]
 
-    @property
-    def ranks(self) -> int:
-        """Return the number of ranks, one a chip."""
-        split = self.split
-        return split.tp * split.pp * split.dp * split.cp
 
-    def check_common(self) -> None:
-        """Raise `UserError` for a plan with features that no settings file can express, such as offloading."""
-        split = self.split
-        if waiting := [name for name in OFFLOADED if getattr(split, name)]:
-            parts = " and ".join(name.removesuffix("_offloaded") for name in waiting)
-            hold = ",".join(f"{name}=0" for name in waiting)
-            raise UserError(
-                f"no setting keeps {parts} in the memory pool; ask for plans without: --hold {hold}, or --offload none"
-            )
-        if split.local_steps != 1:
-            raise UserError(f"no setting exchanges every {split.local_steps} steps alone; ask for local_steps = 1")
-        if split.bubble_fraction != 1.0:
-            raise UserError("no setting makes the pipeline's bubble as small as the plan counts it")
+def training_file(framework: str, trainer: Trainer, launch: Launch) -> TrainingFile:
+    """Return a run under a concrete plan as launch settings.
 
-
-_HELD = "nothing waits in a memory pool: no setting speaks of it, and plans that use one are passed over"
-
-
-def training_file(framework: str, trainer: Trainer, run: TrainingRun, plan: Plan) -> TrainingFile:
-    """Return a run under a concrete plan as a settings file. **Raises:** `UserError` for what the software cannot express."""
-    asked = TrainingLaunch(run, plan)
-    asked.check_common()
-    sections, environment, notes = trainer.write(asked)
-    return TrainingFile(framework, trainer.title, trainer.version, asked.ranks, environment, sections, [_HELD, *notes])
+    **Raises:** `UserError` for a plan or a format that the software cannot express.
+    """
+    if why := refusal(trainer.limits, launch.workload, launch.plan):
+        raise UserError(f"{trainer.title} cannot express {why}")
+    asked = TrainingLaunch(launch)
+    settings, environment, notes = trainer.write(asked)
+    chips = round(float(launch.plan.chips))
+    hosts = host_count(chips, float(launch.report.servers))
+    return TrainingFile(
+        trainer.framework or framework,
+        trainer.title,
+        trainer.version,
+        chips,
+        hosts,
+        torchrun(hosts, chips // hosts, trainer.program),
+        environment,
+        settings,
+        notes,
+        [*([] if trainer.fixes else asked.facts.unknown), OWN],
+        launch.predicted,
+        launch.passed,
+    )
 
 
-def file_text(trainer: Trainer, settings: TrainingFile, title: str) -> str:
-    """Return the text of a trainer's settings file: comments, then its sections."""
-    said = [
-        f"{settings.title} {settings.version}, {settings.world_size:,} ranks: {title}",
-        f"save as {trainer.name}; {trainer.start}",
-        *(f"with {name}={value}" for name, value in settings.environment.items()),
-        *(f"- {note}" for note in settings.notes),
-    ]
-    return "\n".join([*map(escape.comment, said), *trainer.lines(settings.file)])
+def training_document(trainer: Trainer, settings: TrainingFile) -> dict[str, Any]:
+    """Return launch settings as a dictionary for JSON."""
+    values = settings._asdict()
+    return values | {trainer.key: values.pop("file")}
+
+
+def file_text(trainer: Trainer, settings: TrainingFile, launch: Launch) -> str:
+    """Return the text of a trainer's file: its header, then a script of bash, or settings below the commands as comments."""
+    hosts, per_host = settings.hosts, settings.world_size // settings.hosts
+    size = f"{settings.world_size:,} ranks on {hosts:,} {'hosts' if hosts > 1 else 'host'} of {per_host}"
+    said = launch.lines(f"{settings.title} {settings.version}, {size}")
+    said += [f"not known: {', '.join(settings.unknown)}", *(f"- {note}" for note in settings.notes)]
+    lines = [*trainer.lines(settings.file)]
+    save = f"save as {trainer.name}; run on every host, or with Slurm as: "
+    if trainer.is_script:
+        said.append(save + slurm(hosts, per_host, f"bash {trainer.name}"))
+        exported = [f"export {name}={escape.shell(value)}" for name, value in settings.environment.items()]
+        lines = [*exported, *([FIRST_HOST] if hosts > 1 else []), *lines, settings.start]
+    else:
+        start = " ".join([*(f"{name}={value}" for name, value in settings.environment.items()), settings.start])
+        said += [save + slurm(hosts, per_host, "bash -c '...'"), *([FIRST_HOST] if hosts > 1 else []), start]
+    return "\n".join([*map(escape.comment, said), *lines])

@@ -1,6 +1,6 @@
-"""Training software that reads a settings file, by name."""
+"""Training software whose launch settings can be exported, by name."""
 
-from hwopt.output.export import nemo, torchtitan
+from hwopt.output.export import megatron, nemo, torchtitan
 from hwopt.output.export.trainer import Trainer
 
-TRAINERS: dict[str, Trainer] = {"torchtitan": torchtitan.TRAINER, "nemo": nemo.TRAINER}
+TRAINERS: dict[str, Trainer] = {"megatron": megatron.TRAINER, "torchtitan": torchtitan.TRAINER, "nemo": nemo.TRAINER}

@@ -2,9 +2,9 @@
 
 import json
 
-from hwopt.errors import UserError
-from hwopt.output.export.engine import NVIDIA, Engine, Value, Written, weights
+from hwopt.output.export.engine import NORMS_SPREAD, NVIDIA, Engine, Value, Written, weights
 from hwopt.output.export.groups import EngineGroup
+from hwopt.output.export.limits import SERVING, Limit
 
 _FORMATS: dict[str, dict[str, Value]] = {
     "bf16": {"--dtype": "auto"},
@@ -17,16 +17,7 @@ _CONNECTORS = {"prefill": "kv_producer", "decode": "kv_consumer"}
 
 
 def _experts(group: EngineGroup) -> dict[str, Value]:
-    """Return the arguments for data parallel attention and for expert parallelism over all chips of an instance.
-
-    **Raises:** `UserError` for experts that are both distributed and split: vLLM does one or the other.
-    """
-    if group.ep > 1 and group.expert_tp > 1:
-        ranks = group.ep * group.expert_tp
-        raise UserError(
-            f"experts in ep x expert_tp = {group.ep} x {group.expert_tp}: vLLM spreads whole experts over all {ranks} chips of an "
-            "instance (expert_tp=1), or splits each over all"
-        )
+    """Return the arguments for data parallel attention and for expert parallelism over all chips of an instance."""
     ranked: dict[str, Value] = {"--data-parallel-size": group.attention_dp} if group.attention_dp > 1 else {}
     return ranked | ({"--enable-expert-parallel": True} if group.ep > 1 else {})
 
@@ -67,12 +58,15 @@ def write(group: EngineGroup) -> Written:
         arguments["--kv-transfer-config"] = json.dumps(moves)
     if group.pp > 1:
         notes.append(
-            f"cannot be expressed: micro-batches of {group.batch} on {group.pp} stages; vLLM passes what is ready, of all "
-            f"{group.sequences} sequences"
+            f"vLLM forms micro-batches itself from all {group.sequences} sequences: {group.batch} on each of {group.pp} stages"
         )
-    if group.norms_spread:
-        notes.append("cannot be expressed: norms spread over tensor parallel ranks (sequence_parallel)")
     return Written(arguments, {}, notes)
+
+
+def _hosts(count: int) -> list[str]:
+    """Return the words for several hosts; all but the first serve no requests (`--headless`)."""
+    meet = ["--nnodes", str(count), "--node-rank", '"$NODE_RANK"', "--master-addr", '"$MASTER_ADDR"']
+    return [*meet, '$([ "$NODE_RANK" = 0 ] || echo --headless)']
 
 
 ENGINE = Engine(
@@ -82,7 +76,17 @@ ENGINE = Engine(
     families=("volta", *NVIDIA, "cdna2", "cdna3", "cdna4"),
     formats=_FORMATS,
     caches={2.0: "auto", 1.0: "fp8", 0.5: "nvfp4"},
-    memory="--gpu-memory-utilization (0.92 by default)",
+    memory=("--gpu-memory-utilization", "used"),
     write=write,
+    limits=(
+        *SERVING,
+        Limit(
+            lambda f: (f.moe_layers > 0) & (f.ep > 1) & (f.expert_tp > 1),
+            "ep x expert_tp = {ep} x {expert_tp}: vLLM distributes whole experts over all chips of an instance "
+            "(expert_tp=1), or splits each of them over all",
+        ),
+        NORMS_SPREAD,
+    ),
+    hosts=_hosts,
     plugins={"tpu": "tpu-inference", "gaudi": "vllm-gaudi", "ascend": "vllm-ascend"},
 )

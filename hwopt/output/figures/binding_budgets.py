@@ -41,15 +41,15 @@ def plot_walls(answer: BindingBudgets, path: str | Path) -> None:
         above.set_ylabel(plain(f"{label(goal.name, goal.unit)} ({unit})" if unit else label(goal.name, goal.unit)))
         for place, budget in enumerate(answer.start.budgets):
             used = [next(each.used for each in stage.budgets if each.name == budget.name) for stage in stages]
-            words = f"{budget_words(budget.name)}, asked {pretty(budget.limit, budget.unit, 3)}"
+            words = f"{budget_words(budget.name)}, limit {pretty(budget.limit, budget.unit, 3)}"
             below.plot(
                 places, np.array(used) / budget.limit, _LOOKS[place % len(_LOOKS)], markersize=5, label=plain(words)
             )
         below.axhline(1.0, color=OVER, linewidth=1.0, linestyle=":")
-        below.set(yscale="log", ylabel="used over what was asked")
+        below.set(yscale="log", ylabel="used over limit")
         plain_powers(below)
         below.set_xticks(places, [each.replace(" and ", "\nand ") for each in stage_words(answer)], fontsize=9)
         below.legend(fontsize=8.5)
         drawn.align_ylabels()
-        drawn.suptitle(plain(f"{answer.start.problem.name}: what binds next"), fontsize=11)
+        drawn.suptitle(plain(f"{answer.start.problem.name}: next binding budgets"), fontsize=11)
         save(drawn, path)

@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from hwopt.output.answers.sweep_document import listed
 from hwopt.output.colours import CHOICES, part_colour
 from hwopt.output.figures.quantities import AxisQuantity, axis_quantity, fitted, set_range, tick_text
 from hwopt.output.figures.style import NothingToDraw, figure, save
-from hwopt.output.figures.sweep_contents import cases, heading, listed, parts, values
+from hwopt.output.figures.sweep_contents import cases, heading, parts, values
 
 _LEVELS = np.array([1.15, 1.4, 2.0, 3.0, 6.0, 15.0])
 """Approximate contour levels, as multiples of the smallest smoothed objective on the map."""
@@ -61,20 +62,20 @@ def plot_bottleneck_map(dataset: Any, path: str | Path) -> None:
             if (share := _percent(float(counts[at] / filled.sum())))
         ]
         if not filled.all():
-            label = f"no possible design  {_percent(float(np.mean(~filled)))} of the map"
+            label = f"no buildable design  {_percent(float(np.mean(~filled)))} of the map"
             keys.append(Patch(facecolor="white", edgecolor="0.6", label=label))
         if _contours(axes, across, up, metric, least):
             keys.append(Line2D([], [], color="black", linewidth=1.0, label=f"{metric.label}, smoothed"))
         (star,) = axes.plot([], [], "*", color="white", markeredgecolor="black", markersize=11, linestyle="none")
-        star.set_label(f"least {metric.words}: {metric.text(float(np.nanmin(least)))}")
+        star.set_label(f"lowest {metric.words}: {metric.text(float(np.nanmin(least)))}")
         for panel in second:
             _choices(panel, across, up, values(dataset, "map_case"), filled, chosen)
-        title = "largest part of the step,\nshare of cells with a design"
+        title = "bottleneck,\nshare of cells with a design"
         drawn.legend(
             handles=[*keys, star], loc="outside right upper", fontsize=8.5, title=title, title_fontsize=8.5,
             alignment="left",
         )  # fmt: skip
-        axes.set_title(heading(dataset, "what bounds the best design", 60 if not second else 48), fontsize=11)
+        axes.set_title(heading(dataset, "bottleneck of the best design", 60 if not second else 48), fontsize=11)
         save(drawn, path)
 
 
@@ -96,7 +97,7 @@ def _choices(axes: Any, across: np.ndarray, up: np.ndarray, codes: np.ndarray, f
         for at in np.argsort(-counts, kind="stable")[:_NAMED]
     ]
     axes.legend(handles=keys, loc="upper left", fontsize=8.5, frameon=True, framealpha=0.9)
-    axes.set_title("which choice it takes", fontsize=11)
+    axes.set_title("choice of the best design", fontsize=11)
 
 
 def _edges(dataset: Any, name: str) -> np.ndarray:

@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from hwopt.output.answers.sweep_document import SweepBudget, budgets_of
 from hwopt.output.colours import OVER, WITHIN
 from hwopt.output.figures.quantities import fitted
 from hwopt.output.figures.style import NothingToDraw, figure, plain, save, set_bars
-from hwopt.output.figures.sweep_contents import BudgetLimit, best_words, heading, limits
+from hwopt.output.figures.sweep_contents import best_words, heading
 
 _ROUNDING = 1e-4  # a share within this distance above one counts as one
 _LONGEST = 3.0  # longer bars are cut; the number next to them is not
@@ -22,7 +23,7 @@ def plot_budgets(dataset: Any, path: str | Path, top: int = 10) -> None:
 
     **Raises:** `NothingToDraw` without budgets or a best design; `UserError` where the file cannot be written.
     """
-    budgets = [each for each in limits(dataset) if each.used.size and np.isfinite(each.used[0]) and each.limit > 0]
+    budgets = [each for each in budgets_of(dataset) if each.used.size and np.isfinite(each.used[0]) and each.limit > 0]
     if not budgets:
         raise NothingToDraw("the question has no budget, or there is no best design")
     count = min(top, int(np.isfinite(budgets[0].used).sum()))
@@ -53,7 +54,7 @@ def plot_budgets(dataset: Any, path: str | Path, top: int = 10) -> None:
         save(drawn, path)
 
 
-def _text(each: BudgetLimit) -> str:
+def _text(each: SweepBudget) -> str:
     """Return the use of a budget in words, such as `97.3 %: 38.9 MW of 40 MW`."""
     shown = fitted(each.words, each.unit, [each.limit])
     return f"{100 * each.used[0] / each.limit:.3g} %: {shown.text(float(each.used[0]))} of {shown.text(each.limit)}"

@@ -53,17 +53,17 @@ def _curve(dataset: Any, name: str, budget: str, path: str | Path) -> None:
     with figure(2, 1, figsize=(7.6, 5.8), sharex=True, height_ratios=(1.6, 1.0)) as (drawn, (above, below)):
         for axes, y in ((above, goal), (below, worth)):
             axes.plot(x, y, "-", color=WITHIN, linewidth=1.2)
-            within = f"certified within {100 * float(np.nanmax(dataset['gap'].values, initial=0.0)):.2g} %"
+            within = f"certified, gap at most {100 * float(np.nanmax(dataset['gap'].values, initial=0.0)):.2g} %"
             for some, face, words in ((proved, WITHIN, within), (~proved, "white", "not certified")):
                 if (some := some & feasible).any():
                     look: Any = {"color": WITHIN, "markerfacecolor": face, "label": f"best design, {words}"}
                     axes.plot(x[some], y[some], "o", markersize=5, clip_on=False, zorder=4, **look)
             if none.any():
                 look = {"facecolor": "none", "edgecolor": PALE, "hatch": _HATCH, "linewidth": 0.0}
-                axes.axvspan(x[0] - room, x[none].max(), label="no design satisfies it, proved", **look)
+                axes.axvspan(x[0] - room, x[none].max(), label="infeasible (certified)", **look)
         if unknown.any():
             look = {"color": OVER, "clip_on": False, "transform": above.get_xaxis_transform()}
-            above.plot(x[unknown], np.zeros(unknown.sum()), "x", label="no design found", **look)
+            above.plot(x[unknown], np.zeros(unknown.sum()), "x", label="no feasible design found", **look)
         if np.isfinite(bound).any():
             _between(above, x[feasible], goal[feasible], bound[feasible])
         most = np.nanmax(worth)
@@ -72,7 +72,7 @@ def _curve(dataset: Any, name: str, budget: str, path: str | Path) -> None:
         drawn.align_ylabels()
         above.set_ylabel(up.label)
         above.legend(fontsize=8.5)
-        above.set_title(heading(dataset, f"what {across.words} buys"), fontsize=11)
+        above.set_title(heading(dataset, f"optimum by {across.words}"), fontsize=11)
         save(drawn, path)
 
 
@@ -80,9 +80,9 @@ def _between(axes: Any, x: np.ndarray, goal: np.ndarray, bound: np.ndarray) -> N
     """Shade the region of optima between levels: at most the objective of the tighter level, at least the bound of the
     looser one.
     """
-    axes.plot(x, bound, color="black", linewidth=0.7, drawstyle="steps-pre", label="no design is below, proved")
+    axes.plot(x, bound, color="black", linewidth=0.7, drawstyle="steps-pre", label="certified lower bound")
     corners = np.repeat(x, 2)[1:-1]
-    look: Any = {"color": PALER, "alpha": 0.6, "linewidth": 0.0, "label": "optima between the levels lie here"}
+    look: Any = {"color": PALER, "alpha": 0.6, "linewidth": 0.0, "label": "range of optima between levels"}
     axes.fill_between(corners, np.repeat(bound[1:], 2), np.repeat(goal[:-1], 2), **look)
 
 
@@ -102,8 +102,8 @@ def _map(dataset: Any, name: str, right: str, upward: str, path: str | Path) -> 
         bar.set_label(goal.label)
         keys = []
         for cells, hatch, colour, label in (
-            (~feasible & proved, _HATCH, "0.55", "no design satisfies them, proved"),
-            (~feasible & ~proved, "xx", OVER, "no design found"),
+            (~feasible & proved, _HATCH, "0.55", "infeasible (certified)"),
+            (~feasible & ~proved, "xx", OVER, "no feasible design found"),
             (feasible & ~proved, "..", "white", "best design, not certified"),
         ):
             if cells.any():
@@ -116,7 +116,7 @@ def _map(dataset: Any, name: str, right: str, upward: str, path: str | Path) -> 
         axes.set(xlabel=across.label, ylabel=up.label)
         if keys:
             axes.legend(handles=keys, fontsize=8.5, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(keys))
-        title = heading(dataset, f"what {across.words} and {up.words} buy", 60)
+        title = heading(dataset, f"optimum by {across.words} and {up.words}", 60)
         axes.set_title(title, fontsize=11, pad=28 if keys else 6)
         save(drawn, path)
 

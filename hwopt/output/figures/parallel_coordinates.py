@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from hwopt.output.answers.sweep_document import listed
 from hwopt.output.figures.quantities import AxisQuantity, attribute, axis_quantity, tick_text, ticks
 from hwopt.output.figures.style import NothingToDraw, figure, save
-from hwopt.output.figures.sweep_contents import best_words, heading, listed, values
+from hwopt.output.figures.sweep_contents import best_words, heading, values
 
 _CLOSEST = 0.055
 """Minimum distance of a tick from an end of its axis, as a share of the axis; closer ticks are left out."""
@@ -69,7 +70,7 @@ def plot_parallel_coordinates(dataset: Any, path: str | Path) -> None:
         axes.set(xlim=(-0.012 * len(axes_of), right), ylim=(-0.03, 1.03), yticks=[])
         axes.grid(visible=False)
         axes.spines[["left", "bottom"]].set_visible(False)
-        text = best_words(dataset, int(shown.sum())) + ("; bold: the first" if shown.sum() > 1 else "")
+        text = best_words(dataset, int(shown.sum())) + ("; bold: the best" if shown.sum() > 1 else "")
         axes.set_title(heading(dataset, text, int(10 * width)), fontsize=11)
         save(drawn, path)
 

@@ -9,16 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from hwopt.output.answers.sweep_document import SweepBudget, budgets_of, listed
 from hwopt.output.colours import PALE, PALER, part_colour
 from hwopt.output.figures.quantities import AxisQuantity, axis_quantity, set_range
 from hwopt.output.figures.style import NothingToDraw, figure, plain, save
 from hwopt.output.figures.sweep_contents import (
-    BudgetLimit,
     best_is_feasible,
     cases,
     heading,
-    limits,
-    listed,
     parts,
     spread,
     values,
@@ -29,7 +27,7 @@ CLOUD = 20_000
 
 _METRICS = 4
 _REACH = 4.0  # factor beyond the front's ends up to which rows are shown
-_LEGEND: Any = {"fontsize": 8.5, "title": "largest part of the step", "title_fontsize": 8.5, "alignment": "left"}
+_LEGEND: Any = {"fontsize": 8.5, "title": "bottleneck", "title_fontsize": 8.5, "alignment": "left"}
 _MARKS = ("o", "s", "^", "D", "v", "P", "X")
 """Shapes of points, by the choice of a sweep over several choices."""
 
@@ -73,7 +71,7 @@ class _MetricAxis:
     shown: AxisQuantity
     low: float
     high: float
-    budgets: tuple[BudgetLimit, ...]
+    budgets: tuple[SweepBudget, ...]
 
     def of(self, designs: _Designs) -> np.ndarray:
         return self.shown.scaled(designs.values[self.name])
@@ -171,7 +169,7 @@ def _axes(
     dataset: Any, names: list[str], front: _Designs, cloud: _Designs | None, best: _Designs | None
 ) -> list[_MetricAxis]:
     """Return axis ranges that include the front near the budgets, the best design, the budgets, and the rows nearby."""
-    on = {name: tuple(each for each in limits(dataset) if each.metric == name) for name in names}
+    on = {name: tuple(each for each in budgets_of(dataset) if each.metric == name) for name in names}
     near = np.ones(front.feasible.size, bool)
     for name, budgets in on.items():
         if budgets:
@@ -230,7 +228,7 @@ def _panel(
             _line(axes, limit, at, each.shown, size - 1.0)
 
 
-def _line(axes: Any, limit: BudgetLimit, at: int, shown: AxisQuantity, size: float) -> None:
+def _line(axes: Any, limit: SweepBudget, at: int, shown: AxisQuantity, size: float) -> None:
     """Draw a budget on one of the two metrics, with its name and value along the line."""
     from matplotlib.patheffects import withStroke
 
@@ -255,7 +253,7 @@ def _line(axes: Any, limit: BudgetLimit, at: int, shown: AxisQuantity, size: flo
 def _counted(seen: np.ndarray) -> str:
     """Describe the number of designs on the front, and how many are outside the axes."""
     words = f"{seen.size:,} design{'s' if seen.size > 1 else ''}"
-    return words if seen.all() else f"{words}, {np.sum(~seen):,} beyond the axes"
+    return words if seen.all() else f"{words}, {np.sum(~seen):,} outside the axes"
 
 
 def _names(front: _Designs) -> list[str]:
@@ -281,13 +279,13 @@ def _keys(axes: Any, front: _Designs, cloud: _Designs | None, best: _Designs | N
     for case, mark in front.marks.items() if front.case.any() else ():
         add(case or "another choice", mark, color="0.35")
     if not front.feasible.all():
-        add("over a budget", markerfacecolor="white", markeredgecolor="0.35")
+        add("exceeds a budget", markerfacecolor="white", markeredgecolor="0.35")
     if best:
         of = f": {best.case[0]}" if best.case[0] else ""
-        words = f"best design{of}" if feasible else f"nearest to the limits{of}"
+        words = f"best design{of}" if feasible else f"closest to feasible{of}"
         add(words, "*", markersize=11, markerfacecolor="white", markeredgecolor="black")
     if cloud and cloud.feasible.any():
-        add("other designs that satisfy all limits", markersize=4, color=PALE)
+        add("other feasible designs", markersize=4, color=PALE)
     if cloud and not cloud.feasible.all():
-        add("other designs over a budget", markersize=4, color=PALER)
+        add("other designs that exceed a budget", markersize=4, color=PALER)
     return keys

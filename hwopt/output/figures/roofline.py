@@ -48,7 +48,7 @@ def plot_roofline(dataset: Any, path: str | Path) -> None:
         set_range(axes.xaxis, low, high)
         set_range(axes.yaxis, float(rate.scaled(floor)), float(rate.scaled(top)))
         axes.set(xlabel="arithmetic intensity (FLOP/B of HBM traffic)", ylabel=f"attained rate ({rate.shown})")
-        which = "the best design" if best_is_feasible(dataset) else "the design nearest to the limits"
+        which = "the best design" if best_is_feasible(dataset) else "the design closest to feasible"
         axes.set_title(heading(dataset, f"roofline of {which}"), fontsize=11)
         axes.annotate(
             f"peak {rate.text(peak)}", (high, rate.scaled(peak)), xytext=(-4, 4), textcoords="offset points", ha="right",

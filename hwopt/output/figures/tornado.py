@@ -47,12 +47,12 @@ def plot_tornado(answer: Sensitivity, path: str | Path, top: int = 15) -> None:
         axes.set_xlabel(
             f"change of the least {label(objective.name, objective.unit)}, % of {value}\nintegers and plan fixed"
         )
-        axes.set_title(f"{answer.problem.name}: which assumption moves the optimum", fontsize=11)
+        axes.set_title(f"{answer.problem.name}: sensitivity to uncertain assumptions", fontsize=11)
         keys = [
             axes.barh(0, 0, color=_LOW, label="low end"),
             axes.barh(0, 0, color=_HIGH, label="high end"),
-            axes.barh(0, 0, color="grey", alpha=_UNSTATED_ALPHA, label="no range stated: 10 %"),
-            axes.barh(0, 0, facecolor="white", edgecolor="grey", hatch="////", label="budgets break: by elasticity"),
+            axes.barh(0, 0, color="grey", alpha=_UNSTATED_ALPHA, label="no range in the catalog: 10 %"),
+            axes.barh(0, 0, facecolor="white", edgecolor="grey", hatch="////", label="infeasible there: by elasticity"),
         ]
         axes.legend(handles=keys, fontsize=8, loc="lower right")
         save(drawn, path)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from hwopt.output.colours import MONEY, PARTS
 from hwopt.output.html.markup import Child, Html, div, element, li, p, span
 from hwopt.output.text.layout import budget_words
+from hwopt.output.text.parts import step_label
 from hwopt.units import label, pretty
 
 _OVER = 1e-4  # relative excess over a budget that still counts as satisfying it
@@ -87,7 +88,8 @@ def budgets(bars: Sequence[Bar]) -> Html:
 def _budget(each: Bar, longest: float) -> Html:
     percent = "" if each.used is None else f"{100 * each.share:.2f} %"
     used = "-" if each.used is None else pretty(each.used, each.unit)
-    words = f"over by {100 * (each.share - 1):.3g} %" if each.is_over else each.worth
+    excess = 100 * (each.share - 1)
+    words = f"over by {excess:{',.0f' if excess >= 100 else '.3g'}} %" if each.is_over else each.worth
     name = element("strong", budget_words(each.name), span("binds", class_="badge") if each.binds else None)
     width = f"width:{100 * min(each.share, longest) / longest:.2f}%"
     bar = span(class_="over" if each.is_over else "used", style=width), element("i", style=f"left:{100 / longest:.2f}%")
@@ -126,17 +128,17 @@ def part_shade(name: str) -> str:
 
 def part_named(name: str) -> Html:
     """Return the name of a component of the step time or of the cost, with a swatch of its color."""
-    return span(swatch(part_shade(name)), name.replace("_", " "))
+    return span(swatch(part_shade(name)), step_label(name))
 
 
 def parts(label: str, rows: Sequence[tuple[str, str, float]]) -> Html:
     """Return a breakdown as a stacked bar and a table. **Arguments:** `rows`: (name, amount, share), the largest first."""
-    shares = [f"{name.replace('_', ' ')} {100 * share:.1f} %" for name, _, share in rows]
+    shares = [f"{step_label(name)} {100 * share:.1f} %" for name, _, share in rows]
     stack = (
         span(
             element("em", f"{100 * share:.0f} %") if share >= _READABLE else None,
             style=f"width:{100 * share:.3f}%;background:{part_shade(name)}",
-            title=f"{name.replace('_', ' ')}: {amount + ', ' if amount else ''}{100 * share:.1f} %",
+            title=f"{step_label(name)}: {amount + ', ' if amount else ''}{100 * share:.1f} %",
         )
         for name, amount, share in rows
     )

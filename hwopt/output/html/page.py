@@ -112,7 +112,13 @@ def refusal(shown: str, *why: Child) -> Html:
 
 
 def code(command: str, label: str) -> Html:
-    """Return a command to copy. **Arguments:** `label`: text for screen readers."""
+    """Return a shell command as an HTML code block.
+
+    **Arguments:**
+
+    - `command`: the command line.
+    - `label`: name of the block for screen readers.
+    """
     return element("pre", element("code", command), tabindex="0", aria_label=label)
 
 

@@ -93,7 +93,7 @@ def chart(
 def _keys(points: Sequence[Point], keys: Sequence[tuple[str, str]]) -> list[Html]:
     colours = [li(swatch(shade), words) for shade, words in keys]
     best = [li("\N{BLACK STAR} best design")] if any(each.best for each in points) else []
-    over = [] if all(each.holds for each in points) else [li("\N{WHITE CIRCLE} over a budget")]
+    over = [] if all(each.holds for each in points) else [li("\N{WHITE CIRCLE} exceeds a budget")]
     return [*colours, *best, *over]
 
 

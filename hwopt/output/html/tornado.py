@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from hwopt.analysis.sensitivity.optimum import Parameter
 from hwopt.output.answers.sensitivity import effect_words, parameter_words
-from hwopt.output.html import components, page
+from hwopt.output.html import components
 from hwopt.output.html.markup import Child, Html, div, element, li, p, span
 
 _ROWS = 12
@@ -13,38 +13,37 @@ _CUT = 1.0  # bars are cut at this relative change; their numbers are not
 _SHOWN = 1e-4  # smaller relative changes are left out
 
 
-def section_of(parameters: Sequence[Parameter], unknown: str, question: str) -> Html:
-    """Return the section with the tornado chart.
+def children(parameters: Sequence[Parameter], unknown: str, question: str) -> Child:
+    """Return the tornado chart, with its legend.
 
     **Arguments:**
 
     - `parameters` and `unknown`: the result of `parameters_of`, the inputs and the reason where there are none.
     - `question`: name of the design question.
     """
-    title = "Sensitivities"
     ranked = [each for each in parameters if each.range.stated and not each.input.is_asked and each.swing > _SHOWN]
     rows = ranked[:_ROWS]
     if not rows:
-        reason = unknown or "no assumption with a stated range moves the optimum"
-        absent = f"Shadow prices of budgets stand above; elasticities to assumptions do not: {reason}."
-        return page.section(title, p(absent))
+        reason = unknown or "no assumption with an uncertainty range changes the optimum"
+        absent = f"Shadow prices of budgets are given above; sensitivities to assumptions are not known: {reason}."
+        return p(absent)
     ends = [abs(end) for each in rows for end in each.effect if math.isfinite(end)]
     longest = min(_CUT, max(ends, default=_CUT)) or _CUT
     note = (
-        "Assumptions by what their stated range is worth: the optimum at the low and at the high end of each range, and its "
-        "elasticity (% of the objective by % of the input); integers and plan fixed, hardware re-optimised. No design: no "
-        f"hardware satisfies the budgets there with these integers; others may. More of these: hwopt sensitivity {question}."
+        "Assumptions by the effect of their uncertainty range: change of the optimum at the low and at the high end of the range, "
+        "and its elasticity (% of the objective per % of the input); integers and plan fixed, the rest re-optimized. No design: "
+        f"no hardware satisfies the budgets there with these integers; others may. All inputs: hwopt sensitivity {question}."
     )
-    heads = ("assumption, value in its range", "effect on the optimum", "at low", "at high", "% by %")
-    table = components.table(title, heads, [_row(each, longest) for each in rows], "llrrr")
+    heads = ("assumption, value in its range", "effect on the optimum", "at low", "at high", "% per %")
+    table = components.table("Sensitivities", heads, [_row(each, longest) for each in rows], "llrrr")
     keys = element(
         "ul",
-        li(components.swatch("var(--within)"), "the optimum gets better"),
-        li(components.swatch("var(--part-dp_comm)"), "it gets worse"),
+        li(components.swatch("var(--within)"), "the optimum improves"),
+        li(components.swatch("var(--part-dp_comm)"), "it worsens"),
         li(element("i", class_="swatch none", aria_hidden="true"), "no design with these integers"),
         class_="keys",
     )
-    return page.section(title, keys, table, note=note)
+    return [p(note, class_="note"), keys, table]
 
 
 def _row(each: Parameter, longest: float) -> list[Child]:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from hwopt.output.answers import binding_budgets, comparison, marginal_value, sensitivity
 from hwopt.output.schema import answers, machines, studies
 from hwopt.output.schema.elements import TEXT, Schema, either, listed, references, said
 from hwopt.output.schema.identity import VERSION, identity
 
 COMMANDS: dict[str, Schema] = {
     "optimize": either(*answers.OPTIMIZE["anyOf"], *studies.LAUNCH["anyOf"]),
-    "compare": answers.COMPARE,
-    "walls": answers.WALLS,
+    "compare": comparison.COMPARE.schema,
+    "walls": binding_budgets.WALLS.schema,
     "sources": answers.SOURCES,
-    "sensitivity": answers.SENSITIVITY,
-    "invest": answers.INVEST,
+    "sensitivity": either(sensitivity.SENSITIVITY.schema, sensitivity.NO_OPTIMUM.schema),
+    "invest": marginal_value.INVEST.schema,
     "sweep": studies.SWEEP,
     "estimate": studies.ESTIMATE,
     "plan": studies.PLAN,
@@ -32,9 +33,9 @@ COMMANDS: dict[str, Schema] = {
 _DEFINITIONS = machines.DEFINITIONS | answers.DEFINITIONS
 
 _ENDS = (
-    "One object on standard output at exit codes 0 and 1 (nothing feasible); nothing there at 2 (bad input) and 3 (a fault of "
-    "hwopt), whose words are on standard error. Numbers in SI units; null stands for what is infinite or not known. Ignore keys "
-    "that are not named here: new ones may come without a new version."
+    "One object on standard output at exit codes 0 and 1 (infeasible). No output at 2 (invalid input) and 3 (internal error): "
+    "the message is on standard error. Numbers are in SI units; null stands for infinite or unknown values. Ignore keys "
+    "that are not listed here: keys may be added without a new version."
 )
 
 
@@ -49,7 +50,8 @@ def schema_of(command: str) -> dict[str, Any]:
         "schema": said({"const": identity(command)}, "the schema of this answer"),
         "schema_version": said({"const": VERSION}, "its version"),
         "command": said(TEXT, "the command line"),
-        "approximations": said(listed(TEXT), "what an estimate of the workload leaves out; not of every answer"),
+        "verdict": said(TEXT, "the answer in a sentence; in every answer of a study"),
+        "approximations": said(listed(TEXT), "parts of the workload that the model omits; not in every answer"),
     }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

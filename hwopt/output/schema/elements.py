@@ -7,10 +7,11 @@ import datetime
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from hwopt.declared import declarations
 from hwopt.quantity import Quantity, quantities
+from hwopt.types import Scalar
 
 Schema = dict[str, Any]
 
@@ -94,16 +95,24 @@ def fields_of(kind: Any) -> dict[str, Schema]:
     return {name: maybe(NUMBER) for name in names}
 
 
-def answer(kind: type, asked: Mapping[str, Schema] | None = None) -> Schema:
-    """Return the schema of an answer's class: its declared fields and, in `asked`, the keys that repeat its question."""
-    hints, keys = get_type_hints(kind), dict(asked or {})
+def answer(
+    kind: type, asked: Mapping[str, Schema] | None = None, sometimes: Mapping[str, Schema] | None = None
+) -> Schema:
+    """Return the schema of an answer's class.
+
+    **Arguments:**
+
+    - `asked`: keys that are not declared there, such as those that repeat the question. They replace declared ones.
+    - `sometimes`: the same, of keys that may be absent.
+    """
+    hints, keys, optional = get_type_hints(kind), dict(asked or {}), dict(sometimes or {})
     for name, each in declarations(kind).items():
         hint = hints.get(name) or get_type_hints(getattr(kind, name).fget)["return"]
         if each.spliced:
-            keys |= fields_of(hint)
-        else:
-            keys[each.key or name] = said(_of_hint(hint), each.meaning, each.unit)
-    return record(keys)
+            keys |= _of_hint(hint)["properties"]
+        elif (key := each.key or name) not in keys:
+            (optional if each.optional else keys)[key] = said(_of_hint(hint), each.meaning, each.unit)
+    return record(keys, optional)
 
 
 def _of_hint(hint: Any) -> Schema:
@@ -111,6 +120,8 @@ def _of_hint(hint: Any) -> Schema:
     origin, inside = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         return maybe(_of_hint(next(each for each in inside if each is not NoneType)))
+    if origin is Literal:
+        return word(*inside)
     if origin is tuple:
         return listed(_of_hint(inside[0])) if inside[1:] == (...,) else pair(_of_hint(inside[0]))
     if origin is not None and issubclass(origin, Mapping):
@@ -120,17 +131,17 @@ def _of_hint(hint: Any) -> Schema:
     if hint in _PLAIN:
         return _PLAIN[hint]
     if isinstance(hint, type) and issubclass(hint, Enum):
-        return word(*hint.__members__)
+        return word(*(each.value if isinstance(each, str) else each.name for each in hint))
     if isinstance(hint, type) and declarations(hint):
         return answer(hint)
     if hasattr(hint, "_fields"):
         hints = get_type_hints(hint)
-        return record({name: _of_hint(each) if declarations(each) else maybe(NUMBER) for name, each in hints.items()})
+        return record({name: _of_hint(each) or maybe(NUMBER) for name, each in hints.items()})
     return ANY
 
 
 _PLAIN: dict[Any, Schema] = {
-    bool: YES_OR_NO, int: INTEGER, str: TEXT, float: maybe(NUMBER), datetime.date: TEXT,
+    bool: YES_OR_NO, int: INTEGER, str: TEXT, float: maybe(NUMBER), Scalar: maybe(NUMBER), datetime.date: TEXT,
 }  # fmt: skip
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from hwopt.model.chip.manufacture import ChipBill
 from hwopt.model.chip.silicon import Areas
-from hwopt.model.facility.preemption import Interrupted, SpotReport
 from hwopt.model.report import GroupReport, Report, ServingReport, TrainingReport, TrainServeReport, outputs
 from hwopt.model.serving.footprint import ServingFootprint
 from hwopt.model.training.batch_ramp import RampStages
@@ -16,6 +15,7 @@ from hwopt.output.schema.elements import (
     TEXT,
     YES_OR_NO,
     Schema,
+    answer,
     by_name,
     declared,
     either,
@@ -29,7 +29,7 @@ from hwopt.output.schema.elements import (
 )
 from hwopt.plan import Plan
 from hwopt.quantity import quantities
-from hwopt.solver.solution import BranchOutcome, Outcome
+from hwopt.solver.solution import Certificate, DesignValue, Outcome
 from hwopt.types import PRECISIONS
 
 OUTCOME = said(word(*(each.name for each in Outcome)), "how the search ended")
@@ -82,7 +82,9 @@ def _serving_plan(*, chips: bool = False) -> Schema:
 
 
 _PRICES = {
-    f"usd_per_million_{name}_tokens": said(maybe(NUMBER), f"cost of a million {name} tokens", "USD")
+    f"usd_per_million_{name}_tokens": said(
+        maybe(NUMBER), f"price of a million {name} tokens in a list of two prices that pays the cost", "USD"
+    )
     for name in ("input", "output")
 }
 
@@ -92,8 +94,6 @@ SERVING = _report(ServingReport, ServingFootprint, _PRICES, {"groups": by_name(r
 
 ROW_OF_BILL = record({"part": TEXT, "count": NUMBER, "unit_price": said(NUMBER, "", "USD"),
                       "power_w": said(NUMBER, "of one", "W"), "source": TEXT})  # fmt: skip
-
-SPOT = record(declared(SpotReport) | {way: record(declared(Interrupted)) for way in ("waiting", "elastic")})
 
 DEFINITIONS: dict[str, Schema] = {
     "training_plan": record(
@@ -117,24 +117,11 @@ DEFINITIONS: dict[str, Schema] = {
             "training": shared("training_report"), "serving": shared("serving_report"),
         }),
     ),
-    "certificate": record({
-        "kkt_residual": said(maybe(NUMBER), "largest residual of the conditions of optimality"),
-        "max_violation": said(maybe(NUMBER), "largest log(used / limit)"),
-        "lower_bound": said(maybe(NUMBER), "no design of the scope is below; null where nothing is proved"),
-        "gap": said(maybe(NUMBER), "the objective over the bound, less one"),
-        "scope": said(TEXT, "what the proof is about"),
-    }),
+    "certificate": answer(Certificate),
     "bound": record({"lower_bound": maybe(NUMBER), "gap": maybe(NUMBER), "scope": TEXT}),
     "bill": said(listed(ROW_OF_BILL), "parts of the machine, the dearest first"),
-    "choices": said(listed(record({
-        "choice": by_name(TEXT), "outcome": word(*(each.name for each in BranchOutcome)), "objective": maybe(NUMBER),
-        "lower_bound": maybe(NUMBER), "message": TEXT,
-    })), "what became of each combination of choices"),
     "goal": record({"name": TEXT, "unit": TEXT}, {"value": maybe(NUMBER)}),
-    "design": said(by_name(record({
-        "value": maybe(NUMBER), "unit": TEXT, "lower": NUMBER, "upper": NUMBER,
-        "at_bound": maybe(word("lower", "upper")),
-    }, {"word": said(TEXT, "what the number stands for")})), "variables of the machine and its plan, SI"),
+    "design": said(by_name(answer(DesignValue)), "variables of the machine and its plan, SI"),
     "chip": maybe(record({
         "peak_flops_per_s": record(dict.fromkeys(PRECISIONS, NUMBER)),
         **dict.fromkeys(("sram_bytes", "hbm_bandwidth_bytes_per_s", "hbm_capacity_bytes", "power_w"), maybe(NUMBER)),

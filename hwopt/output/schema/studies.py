@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from hwopt.analysis.backup_workers import BackupRun
-from hwopt.analysis.daily_load import HourlyLoad
+from hwopt.analysis.backup_workers import BackupStudy
+from hwopt.analysis.claim_check import Check
+from hwopt.analysis.daily_load import DailyLoad
 from hwopt.analysis.deploy import DeployAnswer
+from hwopt.analysis.fleet.data_parallel import GroupValue
+from hwopt.analysis.scaling import Scaling, ScalingStep
 from hwopt.calibration.validation.score import CellErrors
+from hwopt.model.facility.preemption import SpotReport
 from hwopt.model.fleet.data_parallel import FleetReport
 from hwopt.model.report import outputs
 from hwopt.model.training.schedule import Breakdown
@@ -35,7 +39,7 @@ from hwopt.output.schema.elements import (
     shared,
     word,
 )
-from hwopt.output.schema.machines import COUNTED, FEASIBLE, SERVING, SPOT, TRAINING, every_output
+from hwopt.output.schema.machines import COUNTED, FEASIBLE, SERVING, TRAINING, every_output
 from hwopt.output.text.service import _ASKED as OF_SERVICE
 
 _NUMBERS = by_name(maybe(NUMBER))
@@ -60,21 +64,13 @@ def _machine(own: dict[str, Schema], optional: dict[str, Schema]) -> Schema:
     ))  # fmt: skip
 
 
-_DAY = said(record({
-    "requests": NUMBER, "energy_j": said(maybe(NUMBER), "at the meter", "J"), "usd": said(maybe(NUMBER), "of the day", "USD"),
-    "idle_j": said(maybe(NUMBER), "what the machine would take with no request all day", "J"),
-    "overloaded_hours": said(INTEGER, "hours in which more comes than is answered"), "hours": listed(record(fields_of(HourlyLoad))),
-}), "24 hours, where a curve of them is given")  # fmt: skip
-
-_BACKUP = said(record({
-    **dict.fromkeys(("asked", "best", "all"), record(fields_of(BackupRun))),
-    "sigma": said(NUMBER, "standard deviation of a chip's step"),
-    "least_sigma": said(maybe(NUMBER), "the one from which leaving one replica out pays"),
-}), "steps without the slowest replicas, where asked")  # fmt: skip
-
-_TRANSFER = said(record(fields_of(Transferred)), "data that pre-training is worth, where asked")
-
-ESTIMATE = _machine({"bill": shared("bill")}, {"spot": SPOT, "backup": _BACKUP, "day": _DAY, "transfer": _TRANSFER})
+ESTIMATE = _machine({"bill": shared("bill")}, {
+    "undocumented": said(listed(TEXT), "what the plan needs and its software does not document"),
+    "spot": said(answer(SpotReport), "on preemptible chips, where requested"),
+    "backup": said(answer(BackupStudy), "steps without the slowest replicas, where requested"),
+    "day": said(answer(DailyLoad), "24 hours, where a curve of them is given"),
+    "transfer": said(answer(Transferred), "data that pre-training is worth, where requested"),
+})  # fmt: skip
 
 _ALTERNATIVE = record({
     "plan": shared("plan"), "objective": maybe(NUMBER), "excess": said(maybe(NUMBER), "share above the best"),
@@ -84,7 +80,8 @@ _ALTERNATIVE = record({
 _SPLIT = record({
     "way": word("colocated", "disaggregated"), "feasible": YES_OR_NO, "missed": by_name(NUMBER), "objective": maybe(NUMBER),
     "excess": maybe(NUMBER), **{name: every_output()[name] for name in OF_SPLITS}, "plan": shared("serving_plan"),
-}, {"chip": TEXT, "decode_chip": TEXT, "usd_per_million_input_tokens": maybe(NUMBER),
+}, {name: every_output()[name] for name in every_output() if name.startswith("time_")} | {
+"chip": TEXT, "decode_chip": TEXT, "usd_per_million_input_tokens": maybe(NUMBER),
 "usd_per_million_output_tokens": maybe(NUMBER)})  # fmt: skip
 _SEARCHED = _machine({
     "objective": shared("goal"), "certificate": shared("bound"),
@@ -95,25 +92,31 @@ _SEARCHED = _machine({
     "choices": shared("choices"), "answer": TEXT, "splits": listed(_SPLIT),
     "limits": listed(record({"name": TEXT, "limit": NUMBER, "value": maybe(NUMBER), "over": maybe(NUMBER)})),
 })  # fmt: skip
-_EXPORTED = _ASKED | {"framework": TEXT, "version": TEXT, "notes": listed(TEXT)}
+_EXPORTED = _ASKED | {
+    "framework": TEXT, "title": TEXT, "version": TEXT, "notes": listed(TEXT),
+    "predicted": said(by_name(NUMBER), "metrics of the plan, by name"),
+    "passed": said(TEXT, "why a better plan cannot be launched; empty where none is"),
+}  # fmt: skip
+_TRAINED = _EXPORTED | {
+    "environment": by_name(TEXT), "world_size": INTEGER, "hosts": INTEGER, "start": TEXT,
+    "unknown": said(listed(TEXT), "settings that neither plan nor workload states"),
+}  # fmt: skip
 LAUNCH = either(
-    record(_EXPORTED | {"arguments": by_name(ANY), "environment": by_name(TEXT), "world_size": INTEGER}, _RUN),
-    record(_EXPORTED | {"title": TEXT, "world_size": INTEGER, "environment": by_name(TEXT), "file": by_name(ANY)}, _RUN),
-    record(_EXPORTED | {"title": TEXT, "groups": listed(record({
-        "role": TEXT, "instances": INTEGER, "chips_per_instance": INTEGER, "command": TEXT, "arguments": by_name(ANY),
-        "config": by_name(ANY),
+    record(_TRAINED | {"arguments": by_name(ANY)}, _RUN),
+    record(_TRAINED | {"file": by_name(ANY)}, _RUN),
+    record(_EXPORTED | {"groups": listed(record({
+        "role": TEXT, "instances": INTEGER, "chips_per_instance": INTEGER, "hosts_per_instance": INTEGER, "command": TEXT,
+        "arguments": by_name(ANY), "config": by_name(ANY), "start": TEXT,
     }))}, _ALSO),
 )  # fmt: skip
 PLAN = either(*_SEARCHED["anyOf"], *LAUNCH["anyOf"])
 
-_GROWTH = record({
-    "from_chips": INTEGER, "to_chips": INTEGER,
-    **dict.fromkeys(("saved_by_a_doubling", "dearer_by_a_doubling", "usd_per_second_saved"), maybe(NUMBER)), "pays": YES_OR_NO,
-    "causes": by_name(NUMBER), "why": TEXT,
+_GROWTH = answer(ScalingStep, {
+    "from_chips": INTEGER, "to_chips": INTEGER, "pays": YES_OR_NO, "causes": by_name(NUMBER), "why": TEXT,
 })  # fmt: skip
-SCALE = record(_ASKED | {"chips": listed(INTEGER)} | {
+SCALE = record(_ASKED | {"chips": listed(INTEGER)} | answer(Scaling)["properties"] | {
     "objective": TEXT, "scaling": word("weak", "strong"), "rule": TEXT, "feasible": FEASIBLE, "headline": TEXT,
-    "least_saving": NUMBER, "most_dearer": NUMBER, "sooner": maybe(TEXT), "knee": maybe(_GROWTH),
+    "sooner": maybe(TEXT), "knee": maybe(_GROWTH),
     "cheapest": maybe(INTEGER), "soonest": maybe(INTEGER),
     "sizes": listed(record({
         "chips": INTEGER, "feasible": YES_OR_NO, "reason": maybe(TEXT), "violations": by_name(NUMBER),
@@ -136,14 +139,10 @@ FLEET = record({
         "chip": TEXT, "chips": maybe(NUMBER), "sequences": maybe(NUMBER), "layers": maybe(NUMBER), "share": NUMBER, "waits": NUMBER,
         **{name: every_output()[name] for name in OF_GROUP}, "standing_usd_per_s": maybe(NUMBER), "plan": shared("training_plan"),
     })),
-    "worth": listed(record({
-        "chip": TEXT,
-        **dict.fromkeys(("faster", "saved_s", "more_j", "most_usd_per_j", "owned_usd_per_s", "rented_usd_per_s"), maybe(NUMBER)),
-        "without": maybe(record(_FLEET)),
-    })),
+    "worth": listed(answer(GroupValue)),
     "scope": TEXT, "leaves": said(listed(NUMBER), "numbers of the plan, which `hwopt estimate --design` reads"), "reproduce": TEXT,
 }, {"workload": TEXT, "precision": TEXT, "site": TEXT, **REPRODUCED})  # fmt: skip
-ESTIMATE = either(*ESTIMATE["anyOf"], *OPTIMIZE["anyOf"], FLEET)
+ESTIMATE = either(*ESTIMATE["anyOf"], *OPTIMIZE["anyOf"], FLEET, *LAUNCH["anyOf"])
 
 _LEVEL = {
     "spread": said(NUMBER, "relative standard deviation of bandwidth"),
@@ -170,18 +169,9 @@ DOCS = either(
     record({"topic": TEXT, "title": TEXT, "text": said(TEXT, "the page, in Markdown")}),
 )
 
-_REPAIR = record({"number": TEXT, "unit": TEXT, "from": ANY, "to": ANY, "words": TEXT})
-CHECK = record({
-    "title": TEXT, "holds": said(YES_OR_NO, "whether no line fails; exit code 1 where it is false"), "counts": by_name(INTEGER),
-    "lines": listed(record({
-        "name": TEXT, "claim": TEXT, "verdict": TEXT, "unit": TEXT, "stated": maybe(NUMBER), "ours": maybe(NUMBER),
-        "low": maybe(NUMBER), "high": maybe(NUMBER), "must_be": TEXT, "off": maybe(NUMBER), "why": TEXT,
-        "by": word("model", "arithmetic"), "repairs": listed(_REPAIR),
-    })),
-    "joint_repair": maybe(record({"changes": listed(_REPAIR), "tried": INTEGER})), "taken": listed(ANY), "sources": listed(TEXT),
-})  # fmt: skip
+CHECK = answer(Check)
 
-DEPLOY = answer(DeployAnswer, dict.fromkeys(("chip", "site", "prices", "market", "verdict"), TEXT))
+DEPLOY = answer(DeployAnswer, dict.fromkeys(("chip", "site", "prices", "market"), TEXT))
 
 _QUANTITIES = by_name(record({"value": maybe(NUMBER), "unit": TEXT}, {"lower": maybe(NUMBER), "upper": maybe(NUMBER)}))
 _SHARES = by_name(NUMBER)

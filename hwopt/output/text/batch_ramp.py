@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from hwopt.model.report import TrainingReport
+from hwopt.model.report import Report, TrainingReport
 from hwopt.output.text.parts import number
 from hwopt.units import pretty
 
 
-def stage_rows(report: TrainingReport) -> list[dict[str, float | None]]:
+def stage_rows(report: Report) -> list[dict[str, float | None]]:
     """Return the metrics of each stage by name; none where the batch size is constant."""
-    stages = report.stages
+    stages = getattr(report, "stages", None)
     if stages is None:
         return []
     columns = {each.name: np.asarray(getattr(stages, each.name)) for each in dataclasses.fields(stages)}
@@ -29,10 +29,10 @@ def stage_parts(report: TrainingReport) -> list[tuple[str, str, float]]:
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    of_step = {"MFU": row["mfu"], "bubble": row["bubble_share"], "waits": row["exposed_share"]}
+    of_step = {"MFU": row["mfu"], "bubble": row["bubble_share"], "exposed communication": row["exposed_share"]}
     shares = (f"{name} {100.0 * share:.1f} %" for name, share in of_step.items())
     return (
-        f"{row['batch_sequences']:,.6g} a step",
+        f"{row['batch_sequences']:,.6g} sequences",
         f"{_count(row['tokens'])} tokens",
         pretty(row["step_time_s"], "s"),
         *shares,

@@ -1,17 +1,21 @@
 """Bill of materials of an answer: component, quantity, unit price, power, and the source of the price."""
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import singledispatch
 from typing import Any, NamedTuple
 
 import equinox as eqx
 
 from hwopt.catalog import Record
+from hwopt.declared import shown
 from hwopt.design.design import Design, kinds_of_chips, serving_part, training_part, with_derived_parts
 from hwopt.hardware.cluster import Cluster
 from hwopt.model.facility.bill import bill_lines
-from hwopt.output.text.layout import heading
+from hwopt.model.facility.rack import chips_in_racks
+from hwopt.output.answer import Section, Sentences, Table
 from hwopt.solver.solution import Solution
 from hwopt.trace.cache import evaluate_in_numpy
 from hwopt.units import pretty
@@ -24,6 +28,7 @@ _PRICED_BY = {
     "NICs and cables": ("scale_out", "price"), "switches": ("scale_out", "switch_price_share"),
     "hosts": ("prices", "host_usd"), "memory pool": ("pool", "price"),
     "memory": ("prices", "hbm_usd_per_byte"), "racks": ("rack", "price"), "storage, TB": ("storage", "price"),
+    "storage bandwidth, per chip": ("storage", "bandwidth_price"),
     "spares": ("prices", "spares_fraction"),
     "hot spares": ("recovery", "spare_deviations"), "chips of the minimum order unused": ("prices", "least_order"),
     "redesign of the chip": ("prices", "redesign"), "fans and supplies": ("cooling", "fan_fraction"),
@@ -72,24 +77,70 @@ def bill(solution: Solution) -> list[BillItem]:
     known = solution.problem.provenance
     machines = _machines(solution.built.workload, solution.built)
     of = lambda label: known.of_answers if label == ANSWERS else known.records
-    return _dearest_first(row for label, design in machines for row in _rows(design.cluster, of(label), label))
+    return _dearest_first(
+        row for label, each in machines for row in _rows(each.cluster, each.workload, of(label), label)
+    )
 
 
-def cluster_bill(cluster: Cluster, records: Mapping[str, Record]) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class SystemCount:
+    """Systems of one type that an answer buys."""
+
+    name: str = shown("", "entry of hwopt catalog systems, or typical-CHIP where it has none")
+    title: str = shown()
+    count: float = shown("", "systems")
+    chips_each: float = shown("chip", "of one system")
+    racks: float = shown("", "racks that they fill")
+    used_each: float = shown("chip", "of one system that the plan uses; the others are hot spares")
+    machine: str = shown("", "part of the machine, where it has two", default="", optional=True)
+
+    @property
+    def words(self) -> str:
+        """Return the number of systems and of their racks in words, such as 198 racks of GB200 NVL72."""
+        racks = f"{self.racks:,.0f} {'rack' if self.racks == 1 else 'racks'}"
+        words = (
+            f"{racks} of {self.title}" if self.count == self.racks else f"{self.count:,.0f} x {self.title}, in {racks}"
+        )
+        used = f", {self.used_each:,.0f} of {self.chips_each:,.0f} chips used"
+        return words + (used if self.used_each < self.chips_each else "")
+
+
+_NOT_SOLD = ("hbm_stacks", "scale_up_lanes", "scale_up_domain")
+"""Variables of a machine that no product has."""
+
+
+def systems(solution: Solution) -> list[SystemCount]:
+    """Return the systems that an answer buys; none where its chips, NICs or racks are not as a product is sold."""
+    problem = solution.problem
+    fixed = [each.lower == each.upper for each in problem.variables if each.name.endswith("nics_per_server")]
+    if not all(fixed) or not fixed or any(each.name in _NOT_SOLD for each in problem.variables):
+        return []
+    counts, known = [], problem.provenance
+    for label, design in _machines(solution.built.workload, solution.built):
+        rack, sold = design.cluster.rack, (known.of_answers if label == ANSWERS else known.records).get("system")
+        chips, each = round(float(design.cluster.chips)), round(float(rack.system_chips))
+        used = round(each * chips / float(chips_in_racks(design.cluster)))
+        if sold is not None and sold.si("chips") == each:
+            racks = math.ceil(chips / float(rack.chips) * (1.0 - _ROUNDING))
+            counts.append(SystemCount(sold.slug, sold.title, chips / used, each, racks, used, label.removesuffix(": ")))
+    return counts
+
+
+def cluster_bill(cluster: Cluster, workload: Any, records: Mapping[str, Record]) -> list[dict[str, Any]]:
     """Return the bill of materials of a given cluster, for JSON: one row per component, the most expensive first.
 
-    **Arguments:** `records`: its catalog entries, by kind of part, such as `chip`.
+    **Arguments:** `workload`: what its storage is sized for; `records`: its catalog entries, by kind of part, such as `chip`.
     """
-    return [row._asdict() for row in _dearest_first(_rows(cluster, records))]
+    return [row._asdict() for row in _dearest_first(_rows(cluster, workload, records))]
 
 
 def _dearest_first(rows: Iterable[BillItem]) -> list[BillItem]:
     return sorted(rows, key=lambda row: (-row.price, -row.power))
 
 
-def _rows(cluster: Cluster, records: Mapping[str, Record], label: str = "") -> Iterator[BillItem]:
+def _rows(cluster: Cluster, workload: Any, records: Mapping[str, Record], label: str = "") -> Iterator[BillItem]:
     names = {} if float(cluster.chip.hbm_stacks) else _ON_DIES
-    for key, line in evaluate_in_numpy(bill_lines, cluster).items():
+    for key, line in evaluate_in_numpy(bill_lines, cluster, workload).items():
         count, price, power = map(float, line)
         part = str(names.get(key, key))
         if count > _NOTHING and (abs(price) > 0.0 or abs(power) > 0.0):
@@ -111,6 +162,7 @@ def _(workload: Service, design: Design) -> list[tuple[str, Design]]:
     if len(kinds) == 1:
         return [("", design)]
     own = lambda group, each: each._replace(cluster=eqx.tree_at(lambda c: c.chips, each.cluster, plans[group].chips))
+    kinds = {group: each._replace(cluster=each.cluster.unstored) if group else each for group, each in kinds.items()}
     return [(PROMPTS if group else ANSWERS, own(group, each)) for group, each in kinds.items()]
 
 
@@ -144,44 +196,32 @@ def joint_bill(solutions: Iterable[Solution]) -> list[BillItem]:
     return _dearest_first(together)
 
 
-def bill_document(solution: Solution) -> list[dict[str, Any]]:
-    """Return the bill of materials for JSON."""
-    return [row._asdict() for row in bill(solution)]
+def bill_section(rows: Sequence[BillItem], rents: bool) -> Section:
+    """Return the bill as a table whose last row is the total.
 
-
-def bill_table(solution: Solution) -> list[str]:
-    """Return the bill of materials as a table with totals."""
-    return rows_table(bill(solution), rented(solution))
-
-
-def rows_table(rows: Sequence[BillItem], rents: bool) -> list[str]:
-    """Return rows of a bill as a table. **Arguments:** `rents`: whether the machine is rented, so that a landlord pays."""
-    cells = rows_cells(rows)
-    width = max(len(part) for part, *_ in cells)
-    title, note = BILL_TITLE, "; rented: what the landlord buys costs nothing here" if rents else ""
-    lines = [f"  {part:<{width}} " + " ".join(f"{cell:>12}" for cell in rest) for part, *rest in cells]
-    return [*heading(title + note), *lines]
-
-
-BILL_TITLE = "What is bought: how many, each, in all, at full load on the design day"
+    **Arguments:** `rents`: whether the machine is rented, so that a landlord pays.
+    """
+    cells = []
+    for row in rows:
+        counted = pretty(row.count, "W") if row.part.endswith("W of IT") else f"{row.count:,.0f}"
+        each = pretty(row.unit_price, "USD") if row.unit_price else "-"
+        cells.append(
+            [
+                re.sub(r", (W of IT|TB)$", r", per \1", row.part),
+                counted,
+                each,
+                pretty(row.price, "USD"),
+                pretty(row.power, "W"),
+            ]
+        )
+    paid, drawn = sum(row.price for row in rows), sum(row.power for row in rows)
+    cells.append(["total", "", "", pretty(paid, "USD"), pretty(drawn, "W")])
+    heads = ("component", "quantity", "unit price", "total price", "peak power")
+    note = ["Rented: the landlord pays these prices; they are part of the rent."] if rents else []
+    title = "Bill of materials (power: every chip at full load on the hottest design day)"
+    return Section(title, [Table("the bill", heads, cells), Sentences(note)])
 
 
 def rented(solution: Solution) -> bool:
     """Return whether the machine is rented, so that its owner pays the bill."""
     return float(solution.built.cluster.groups[0].prices.owned) == 0.0
-
-
-def bill_cells(solution: Solution) -> list[list[str]]:
-    """Return the bill as table cells: component, quantity, unit price, total price and power; the last row is the total."""
-    return rows_cells(bill(solution))
-
-
-def rows_cells(rows: Sequence[BillItem]) -> list[list[str]]:
-    """Return rows of a bill as table cells, as in `bill_cells`."""
-    cells = []
-    for row in rows:
-        counted = pretty(row.count, "W") if row.part.endswith("W of IT") else f"{row.count:,.0f}"
-        each = pretty(row.unit_price, "USD") if row.unit_price else "-"
-        cells.append([row.part, counted, each, pretty(row.price, "USD"), pretty(row.power, "W")])
-    paid, drawn = sum(row.price for row in rows), sum(row.power for row in rows)
-    return [*cells, ["in all", "", "", pretty(paid, "USD"), pretty(drawn, "W")]]

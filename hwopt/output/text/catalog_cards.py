@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from hwopt import catalog, escape
+from hwopt.catalog.fields import ENTRIES
 from hwopt.catalog.schema import Record, StatedQuantity
 from hwopt.errors import UserError, suggest
 from hwopt.quantity import quantities
@@ -17,14 +18,16 @@ from hwopt.workload.transformer import active_parameters, total_parameters
 def kinds() -> tuple[dict[str, Any], str]:
     """Return all types of catalog entries with their counts, as JSON and as text."""
     counts = {kind: len(catalog.names(kind)) for kind in catalog.kinds}
-    lines = [f"  {kind:<12} {count:>3} entries   hwopt catalog {kind}" for kind, count in counts.items()]
-    return {"kinds": counts}, "\n".join(["The catalogue:", *lines])
+    lines = [f"  {kind:<12} {count:>4}  {ENTRIES[kind].meaning}" for kind, count in counts.items()]
+    return {"kinds": counts}, "\n".join(
+        ["Catalog entries by kind; hwopt catalog KIND lists them, hwopt catalog KIND NAME shows one.", *lines]
+    )
 
 
 def entries(kind: str) -> tuple[dict[str, Any], str]:
     """Return the entries of one type with their titles, as JSON and as text."""
     if kind not in catalog.kinds:
-        raise UserError(f"unknown kind '{kind}' of catalogue entry: {suggest(kind, catalog.kinds)}")
+        raise UserError(f"unknown kind '{kind}' of catalog entry: {suggest(kind, catalog.kinds)}")
     titles = {name: catalog.record(kind, name).title for name in catalog.names(kind)}
     width = max(map(len, titles), default=0)
     return {"kind": kind, "entries": titles}, "\n".join(f"{name:<{width}}  {title}" for name, title in titles.items())
@@ -47,7 +50,7 @@ def entry(record: Record) -> tuple[dict[str, Any], str]:
         said = (
             ", ".join(f"{key} {_number(value)}" for key, value in each.items() if key != "op") for each in operators
         )
-        lines += ["", "operators of a sample (rows: how often in one; else once a token)"]
+        lines += ["", "Operators of a sample (rows: number of times in a sample; otherwise once per token)"]
         lines += [f"  {each['op']:<12} {words}" for each, words in zip(operators, said, strict=True)]
         lines += [f"  from {source}" for source in record.operator_sources]
     return document, "\n".join(lines)
@@ -78,7 +81,8 @@ def shape(path: str) -> tuple[dict[str, Any], str]:
     counts = {"parameters": float(total_parameters(model)), "active_parameters": float(active_parameters(model))}
     record = catalog.record("workloads", path)
     lines = [
-        f"{escape.line(path)}, a model of {pretty(counts['parameters'])} parameters, {pretty(counts['active_parameters'])} a token",
+        f"{escape.line(path)}, a model of {pretty(counts['parameters'])} parameters, "
+        f"{pretty(counts['active_parameters'])} active per token",
         *(f"  {escape.line(each)}" for each in (*record.words("approximations"), *record.sources.values())),
         "",
     ]

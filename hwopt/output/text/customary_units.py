@@ -41,7 +41,7 @@ def shown(each: Input, factor: float = 1.0) -> str:
         return f"{100.0 * value / MULTIPLIERS['1/year'][0]:.3g} %/year"
     if not unit and each.quantity.most == 1.0:
         return pretty(value, "fraction", 3)
-    if unit in _WRITTEN:
+    if unit in _WRITTEN and not (unit == "m2" and value >= 1e-2):  # floors in m2, silicon in mm2
         name, written = _WRITTEN[unit]
         return f"{value / MULTIPLIERS[name][0]:.3g} {written}"
     return pretty(value, unit, 3)

@@ -1,12 +1,10 @@
-"""Integrality gap of an answer, and its alternatives compared: words and JSON."""
+"""Integrality gap of an answer, and its alternatives compared, in words."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from hwopt.analysis.integrality_gap import AnswerAlternative, IntegralityGap
-from hwopt.output.text.layout import heading
-from hwopt.output.text.parts import number
-from hwopt.units import pretty
+from hwopt.output.answer import Section, Table
+from hwopt.output.text.customary_units import amount
 
 _SHOWN = (
     "chips",
@@ -26,48 +24,21 @@ PROVED = 1e-3
 
 def price_words(price: IntegralityGap, unit: str) -> str:
     """Return the integrality gap, the extra cost of buying whole units, in a line."""
-    relaxed, share = pretty(price.relaxed.objective, unit, 6), f"buying in whole units costs {100 * price.share:.3g} %"
+    relaxed, share = amount(price.relaxed.objective, unit, 4), f"{100 * price.share:.3g} % over continuous hardware"
     if price.gap > PROVED:
-        return f"{share} or more over continuous hardware ({relaxed} found in a short search; --alternatives searches longer)"
-    return f"{share} over continuous hardware ({relaxed}, gap {100 * price.gap:.2g} %)"
+        return f"at least {share} ({relaxed}, the best of a short search; --alternatives searches longer)"
+    return f"{share} ({relaxed}, optimality gap {100 * price.gap:.2g} %)"
 
 
-def price_document(price: IntegralityGap | None) -> dict[str, Any] | None:
-    """Return the integrality gap, the cost of whole units over continuous hardware, for JSON."""
-    if price is None:
-        return None
-    return {
-        "share": number(price.share),
-        "relaxed_objective": number(price.relaxed.objective),
-        "relaxed_gap": number(price.gap),
-    }
+def alternative_section(rows: Sequence[AnswerAlternative], unit: str) -> Section:
+    """Return the table of alternative answers: the objective and the variables of the machine of each."""
+    return Section("Alternatives: hardware as sold, nearest buildable, redesigned", [Table(
+        "the alternatives", ("alternative", "objective", "hardware"), [_cells(each, unit) for each in rows], "lrl"
+    )] if rows else [])  # fmt: skip
 
 
-def alternative_lines(rows: Sequence[AnswerAlternative], unit: str) -> list[str]:
-    """Return a line for each alternative answer, with its objective and the variables of its machine."""
-    if not rows:
-        return []
-    width = max(len(each.name) for each in rows)
-    lines = heading("As sold, nearest in whole units, redesigned")
-    for each in rows:
-        if each.solution is None:
-            lines.append(f"  {each.name:<{width}}  none, or none known in time")
-            continue
-        design = each.solution.design
-        parts = ", ".join(f"{name} {design[name].value:,.4g}" for name in _SHOWN if name in design)
-        lines.append(f"  {each.name:<{width}}  {pretty(each.solution.objective, unit, 5):>12}  {parts}")
-    return lines
-
-
-def alternatives_document(rows: Sequence[AnswerAlternative]) -> list[dict[str, Any]]:
-    """Return the alternative answers for JSON."""
-    return [
-        {
-            "name": each.name,
-            "meaning": each.meaning,
-            "objective": None if each.solution is None else number(each.solution.objective),
-            "gap": None if each.solution is None else each.solution.certificate.gap,
-            "design": None if each.solution is None else {n: number(v.value) for n, v in each.solution.design.items()},
-        }
-        for each in rows
-    ]
+def _cells(each: AnswerAlternative, unit: str) -> list[str]:
+    if each.objective is None or each.design is None:
+        return [each.name, "", "no feasible design found"]
+    parts = [f"{name} {each.design[name]:,.4g}" for name in _SHOWN if name in each.design]
+    return [each.name, amount(each.objective, unit, 5), ", ".join(parts)]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from hwopt import escape
 from hwopt.units import pretty
 
-MODEL_ONLY = "a statement about the model, not about silicon"
+MODEL_ONLY = "a statement about the model, not about real hardware"
 """Caveat printed with every proof: it is about the model, not about real hardware."""
 
 REPRODUCE = "hwopt estimate --design ANSWER.json"
@@ -29,7 +29,10 @@ def heading(text: str) -> list[str]:
 
 
 def fact(name: str, text: str) -> str:
-    """Return a name and a text in a line."""
+    """Return a line of a text screen: the name, padded to 14 characters, then the text.
+
+    The line is indented by two spaces and has no line break. Characters that cannot be printed are escaped.
+    """
     return escape.line(f"  {name:<14} {text}")
 
 
@@ -81,11 +84,3 @@ def design_line(name: str, value: float, unit: str, lower: float, upper: float, 
 def kind_line(name: str, word: str, words: Sequence[str]) -> str:
     """Return a line with a categorical design variable: its option, and all options."""
     return f"  {name:<32} {word:>14}   [{', '.join(words)}]"
-
-
-def store_lines(out: str) -> list[str]:
-    """Return lines on where a store is and how to open it."""
-    return [
-        "",
-        escape.line(f'Store: {out}, which xarray.open_zarr("{out}") opens; the same command goes on or reads it.'),
-    ]

@@ -6,6 +6,32 @@ from typing import Any
 
 from hwopt.model.report import Report
 
+STEP = {
+    "compute": "compute",
+    "memory_bound": "memory-bound kernels",
+    "host": "host and kernel launches",
+    "tp_comm": "tensor-parallel communication",
+    "cp_comm": "context-parallel communication",
+    "ep_comm": "expert-parallel communication",
+    "pp_comm": "pipeline communication",
+    "pp_bubble": "pipeline bubble",
+    "pp_imbalance": "pipeline imbalance",
+    "dp_comm": "data-parallel communication",
+    "optimizer": "optimizer update",
+    "offload": "waiting for the memory pool",
+    "input": "waiting for training data",
+    "sites_comm": "communication between sites",
+    "overhead": "fixed overhead of a step",
+    "jitter": "jitter between chips",
+    "production": "straggler and stall overhead",
+}
+"""Component of the step time -> its label on screens and pages."""
+
+
+def step_label(name: str) -> str:
+    """Return the label of a component of the step time; other names with spaces."""
+    return STEP.get(name, name.replace("_", " "))
+
 
 def number(value: Any) -> float | None:
     """Return a value as a float for JSON; None where it is not finite."""

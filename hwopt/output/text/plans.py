@@ -19,6 +19,18 @@ _COUNTS = ("expert_slots", "cache_split")
 """Numbers of a layout. The first is shown where experts are distributed, the second where it is not 1."""
 
 
+def chip_count(chips: float) -> str:
+    """Return a number of chips in words."""
+    return f"{chips:,.0f} {'chip' if chips == 1 else 'chips'}"
+
+
+def replicas(plan: Any) -> str:
+    """Return the replicas of a plan and their chips: `24 replicas of 4 chips`; those of prefill and of decode if apart."""
+    groups = {"prefill ": plan.prefill, "decode ": plan.decode} if plan.disaggregated else {"": plan}
+    each = lambda plan: f"{float(plan.dp):,.0f} replicas of {chip_count(float(plan.chips / plan.dp))}"
+    return ", ".join(f"{name}{each(own)}" for name, own in groups.items())
+
+
 @singledispatch
 def plan_document(report: Any, plan: Any) -> dict[str, Any]:
     """Return a plan with the keys of `--plan`; integral values as integers.
@@ -98,15 +110,15 @@ def _(report: ServingReport, plan: Any) -> list[tuple[str, str]]:
     if not plan.disaggregated:
         return [("plan", _serving_words(document))]
     return [
-        (what, f"{_serving_words(document[group])} on {document[group]['chips']:,} chips")
-        for what, group in (("prompts", "prefill"), ("answers", "decode"))
+        (group, f"{_serving_words(document[group])} on {chip_count(document[group]['chips'])}")
+        for group in ("prefill", "decode")
     ]
 
 
 @plan_lines.register
 def _(report: TrainServeReport, plan: Any) -> list[tuple[str, str]]:
     training, serving = plan_line(report.training, plan.training), plan_line(report.serving, plan.serving)
-    return [("trains", training), ("serves", serving)]
+    return [("training", training), ("serving", serving)]
 
 
 def _serving_words(values: dict[str, Any]) -> str:

@@ -1,40 +1,33 @@
-"""Run on preemptible chips, compared with one on reserved chips, as lines of a screen and as JSON."""
+"""Run on preemptible chips, compared with one on reserved chips, as a section of an answer."""
 
 import math
-from typing import Any
 
 from hwopt.model.facility.preemption import Interrupted, SpotReport
-from hwopt.model.report import TrainingReport, outputs
-from hwopt.output.text.layout import heading
-from hwopt.output.text.parts import number
+from hwopt.model.report import TrainingReport
+from hwopt.output.answer import Lines, Section, Table
 from hwopt.units import pretty
 
 
-def spot_document(spot: SpotReport | None) -> dict[str, Any]:
-    """Return both ways to continue after preemption for JSON: waiting and elastic; empty where not requested."""
-    if spot is None:
-        return {}
-    values = lambda of: {name: number(getattr(of, name)) for name in outputs(type(of))}
-    return {"spot": values(spot) | {"waiting": values(spot.waiting), "elastic": values(spot.elastic)}}
+def spot_section(spot: SpotReport, report: TrainingReport) -> Section:
+    """Return a table of time and cost: reserved chips, continuing with fewer replicas, waiting for all chips.
 
-
-def spot_lines(spot: SpotReport | None, report: TrainingReport) -> list[str]:
-    """Return a table of time and cost: reserved chips, continuing with fewer replicas, waiting for all chips."""
-    if spot is None:
-        return []
+    **Arguments:** `report` of the same run on reserved chips.
+    """
     often = pretty(1.0 / float(spot.taken_per_s), "s")
     here, whole = 100 * float(spot.present), 100 * float(spot.whole)
     stays = Interrupted(report.goodput, report.run_time_s, report.run_cost_usd, report.goodput * math.nan)
-    best = min((spot.elastic, spot.waiting), key=lambda each: _cost(each))
-    words = "worth it" if _cost(best) < float(report.run_cost_usd) else "not worth it: chips that stay are cheaper"
-    return [
-        *heading("On preemptible chips"),
-        f"  some leave every {often}; {here:.3g} % of them are there on average, all of them {whole:.3g} % of the time: {words}",
-        f"  {'':<34}{'useful':>10}{'whole run':>14}{'money':>12}   worth it from a discount of",
-        _line("chips that stay", stays),
-        _line("elastic: fewer replicas go on", spot.elastic),
-        _line("waiting until all are back", spot.waiting),
-    ]
+    worth = min(_cost(spot.elastic), _cost(spot.waiting)) < float(report.run_cost_usd)
+    words = "cheaper than reserved chips" if worth else "not worth it: reserved chips are cheaper"
+    mean = f"on average {here:.3g} % of the chips are available, all of them {whole:.3g} % of the time"
+    ways = {
+        "reserved chips": stays,
+        "elastic: fewer replicas go on": spot.elastic,
+        "wait until all are back": spot.waiting,
+    }
+    rows = [[name, *_cells(each)] for name, each in ways.items()]
+    heads = ("", "goodput", "whole run", "cost", "break-even discount")
+    said = Lines([words, f"a preemption every {often}; {mean}"])
+    return Section("On preemptible chips", [said, Table("ways", heads, rows, "lrrrl")])
 
 
 def _cost(each: Interrupted) -> float:
@@ -42,10 +35,10 @@ def _cost(each: Interrupted) -> float:
     return cost if math.isfinite(cost) else math.inf
 
 
-def _line(name: str, each: Interrupted) -> str:
+def _cells(each: Interrupted) -> list[str]:
+    """Return the table cells of one policy: goodput, run time, cost, and the discount from which it pays."""
     useful, discount = float(each.useful), float(each.least_discount)
     if not math.isfinite(_cost(each)) or useful < 1e-6:
-        return f"  {name:<34}{'gets nowhere: interrupted before anything is saved':>36}"
+        return ["0.0 %", "never ends", "-", "interrupted before a checkpoint is saved"]
     time, cost = pretty(float(each.run_time_s), "s"), pretty(float(each.run_cost_usd), "USD")
-    least = "" if math.isnan(discount) else f"   {100 * discount:.3g} %"
-    return f"  {name:<34}{100 * useful:>8.1f} %{time:>14}{cost:>12}{least}"
+    return [f"{100 * useful:.1f} %", time, cost, "" if math.isnan(discount) else f"{100 * discount:.3g} %"]

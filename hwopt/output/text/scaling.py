@@ -4,30 +4,15 @@ from collections.abc import Sequence
 
 from hwopt.analysis.chip_time import FAILURES, RECOMPUTED, WASTED
 from hwopt.analysis.scaling import PRICE, GrowthCause, Scaling, ScalingStep
+from hwopt.output.text.parts import STEP
+from hwopt.output.text.plans import chip_count
 from hwopt.units import pretty
 
-CAUSES = {
-    "compute": "smaller, slower GEMMs",
+CAUSES = STEP | {
     RECOMPUTED: "recomputation",
-    "memory_bound": "HBM traffic",
-    "host": "launches and hosts",
-    "tp_comm": "tensor-parallel traffic",
-    "cp_comm": "context-parallel traffic",
-    "ep_comm": "expert exchange",
-    "pp_comm": "sends between pipeline stages",
-    "pp_bubble": "exposed pipeline bubble",
-    "pp_imbalance": "uneven pipeline stages",
-    "dp_comm": "gradient reduction",
-    "optimizer": "optimizer",
-    "offload": "waiting for the memory pool",
-    "input": "waiting for training data",
-    "sites_comm": "exchange between sites",
-    "overhead": "fixed overheads of a step",
-    "jitter": "jitter of the network",
-    "production": "stragglers and stalls",
-    FAILURES: "time lost to failures",
-    WASTED: "tokens that a larger batch wastes",
-    PRICE: "a chip's price with its share of network and power",
+    FAILURES: "failures",
+    WASTED: "tokens that the larger batch wastes",
+    PRICE: "cost of a chip-hour (network and power included)",
 }
 """Cause of cost growth from one size to the next -> its description."""
 
@@ -56,30 +41,31 @@ def points(share: float) -> str:
 def effect(growth: ScalingStep) -> str:
     """Return the effect on time and cost of doubling the chips, in words."""
     time = (
-        f"save {100 * growth.saved:.1f} % of the time"
+        f"save {100 * growth.saved:.1f} % of the run time"
         if growth.saved > 0
         else f"take {-100 * growth.saved:.1f} % longer"
     )
-    money = "dearer" if growth.dearer >= 0 else "cheaper"
-    return f"{time} and make the run {abs(100 * growth.dearer):.1f} % {money}"
+    money = "more" if growth.dearer >= 0 else "less"
+    return f"{time} and cost {abs(100 * growth.dearer):.1f} % {money}"
 
 
 def headline(answer: Scaling) -> str:
     """Return where adding chips stops paying, in a sentence or two."""
     if not answer.trained:
-        return "No size trains." if all(each.search is not None for each in answer.sizes) else "No size has an answer."
-    asked = f"asked: {100 * answer.least_saving:.3g} % saved, at most {100 * answer.most_dearer:.3g} % dearer"
+        return "No size fits." if all(each.search is not None for each in answer.sizes) else "No size has an answer."
+    least, most = f"{100 * answer.least_saving:.3g} %", f"{100 * answer.most_dearer:.3g} %"
+    asked = f"required of a doubling: at least {least} of the run time saved, at most {most} more cost"
     last = answer.trained[-1]
     if answer.knee is not None:
         growth = answer.knee
         return f"Adding chips stops paying at {growth.before.chips:,}: twice as many {effect(growth)} ({asked})."
     if len(answer.trained) == 1:
-        return f"Of these sizes only {last.chips:,} has an answer: nothing to compare."
+        return f"Only {last.chips:,} chips have an answer; there is nothing to compare."
     beyond = [each for each in answer.sizes if each.chips > last.chips]
     if beyond:
-        what = "nothing trains" if all(each.search is not None for each in beyond) else "there is no answer"
+        what = "no plan fits" if all(each.search is not None for each in beyond) else "there is no answer"
         return f"Adding chips pays up to {last.chips:,}; beyond, {what} ({beyond[0].chips:,}: {beyond[0].reason})."
-    return f"Adding chips pays up to {last.chips:,}, the most that were asked about ({asked})."
+    return f"Adding chips pays up to {last.chips:,}, the largest size requested ({asked})."
 
 
 def sooner(answer: Scaling) -> str:
@@ -97,14 +83,14 @@ def sooner(answer: Scaling) -> str:
         for each, usd in prices
         if usd > 0.0
     ]
-    return f"A day sooner costs {', '.join(said)}." if said else ""
+    return f"Finishing a day sooner costs {', '.join(said)}." if said else ""
 
 
 def remedy(answer: Scaling, recovery: str) -> str:
     """Return the recovery options to try where failures grow most; else empty. **Arguments:** `recovery`: the one in use."""
     if answer.knee is None or answer.knee.causes[0].name != FAILURES or recovery != SLOWEST_RECOVERY:
         return ""
-    return "Failures grow most: --recovery in-memory or hot-spares says what going on sooner after each is worth."
+    return "Failures are the largest cause: try faster recovery with --recovery in-memory or hot-spares."
 
 
 def why(growth: ScalingStep) -> str:
@@ -115,7 +101,7 @@ def why(growth: ScalingStep) -> str:
     if ratio <= 0.0 or not named:
         return f"The run costs {abs(100 * ratio):.1f} % less {between}."
     parts = ", ".join(f"{CAUSES[each.name]} {points(each.share)}" for each in named)
-    return f"Of the {points(ratio)} % of cost {between}: {parts}."
+    return f"The run costs {100 * ratio:.3g} % more {between}, in percentage points: {parts}."
 
 
 def ends(answer: Scaling) -> list[str]:
@@ -123,9 +109,8 @@ def ends(answer: Scaling) -> list[str]:
     cheapest, soonest = answer.cheapest, answer.soonest
     if cheapest is None or soonest is None:
         return []
-    chips = lambda size: f"{size.chips:,} {'chip' if size.chips == 1 else 'chips'}"
-    said = lambda size: f"{chips(size)}, {pretty(size.time_s, 's', 3)} for {pretty(size.cost_usd, 'USD', 4)}"
-    return [f"cheapest: {said(cheapest)}", f"soonest: {said(soonest)}"]
+    said = lambda size: f"{chip_count(size.chips)}, {pretty(size.time_s, 's', 3)} for {pretty(size.cost_usd, 'USD', 4)}"
+    return [f"cheapest: {said(cheapest)}", f"fastest: {said(soonest)}"]
 
 
 def rule(answer: Scaling) -> str:
@@ -135,7 +120,7 @@ def rule(answer: Scaling) -> str:
     if answer.weak:
         share = batch / base.chips
         return (
-            f"weak scaling: {share:.4g} sequences a chip at every size ({batch:,.0f} on {base.chips:,}); time and money are "
-            f"those to the loss that {base.chips:,} chips reach"
+            f"weak scaling: {share:.4g} sequences per chip at every size ({batch:,.0f} on {base.chips:,}); time and cost are "
+            f"counted to the loss that {base.chips:,} chips reach"
         )
-    return f"strong scaling: {batch:,.0f} sequences a step at every size"
+    return f"strong scaling: {batch:,.0f} sequences per step at every size"

@@ -20,10 +20,10 @@ def service_document(service: Service, mode: str) -> dict[str, Any]:
 def requests_line(service: Service) -> str:
     """Return the requirements on a service, in words."""
     cached, drafted = float(service.cached_fraction), float(service.drafted_tokens)
-    words = [f"{float(service.input_tokens):,.0f} tokens in" + (f" ({100 * cached:.3g} % cached)" if cached else "")]
+    words = [f"{float(service.input_tokens):,.0f} input tokens" + (f" ({100 * cached:.3g} % cached)" if cached else "")]
     if float(service.decodes):
-        words.append(f"{float(service.output_tokens):,.0f} out")
+        words.append(f"{float(service.output_tokens):,.0f} output tokens")
     if drafted:
-        words.append(f"{drafted:.0f} drafted a step, {100 * float(service.acceptance):.3g} % accepted")
-    formats = f"{float(service.weight_bytes):.3g} B a weight, {float(service.kv_bytes):.3g} B a key or value"
+        words.append(f"{drafted:.0f} drafted per step, {100 * float(service.acceptance):.3g} % accepted")
+    formats = f"{float(service.weight_bytes):.3g} B per weight, {float(service.kv_bytes):.3g} B per key or value"
     return fact("requests", f"{', '.join(words)}; {formats}")

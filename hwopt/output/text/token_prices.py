@@ -63,26 +63,32 @@ def rate_words(report: Any, tokens_per_s: Any) -> str:
 
 
 def million_words(report: Any) -> str:
-    """Return the cost of a million tokens or other units of work, such as `1.3 $ a million tokens`, `2 $ a million images`."""
+    """Return the cost of a million tokens or other units of work: `1.3 $ per million tokens`, `2 $ per million images`.
+
+    That of a service is its whole cost over its output tokens: `1.3 $ per million output tokens, input included`.
+    """
     _, tokens = unit_of_work(report)
-    return f"{PER * float(report.cost_per_token_usd) * tokens:.4g} $ a million {tokens_counted(report)}"
+    return f"{PER * float(report.cost_per_token_usd) * tokens:.4g} $ per million {priced_tokens(report)}"
 
 
-@singledispatch
+def priced_tokens(report: Any) -> str:
+    """Return the plural name of the units that a report's cost is divided by, and what else the cost includes."""
+    split = isinstance(report, ServingReport) and not math.isnan(float(report.request_time_full_batch_s))
+    return f"{tokens_counted(report)}{', input included' if split else ''}"
+
+
 def tokens_counted(report: Any) -> str:
-    """Return the plural name of the units that a report's rate and cost count."""
+    """Return the plural name of the units that a report's rate counts."""
+    if isinstance(report, ServingReport):
+        return "input tokens" if math.isnan(float(report.cost_per_output_token_usd)) else "output tokens"
     return f"{unit_of_work(report)[0]}s"
 
 
-@tokens_counted.register
-def _(report: ServingReport) -> str:
-    return "input tokens" if math.isnan(float(report.cost_per_output_token_usd)) else "output tokens"
-
-
 def price_document(report: Report) -> dict[str, float | None]:
-    """Return the prices of a million input and output tokens in USD.
+    """Return a price list that pays the cost of a service: USD for a million new input and for a million output tokens.
 
-    Null for a phase that the service does not run; empty for a training run.
+    Cost is split between prefill and decode by chip time. Null for a phase that the service does not run; empty for a training
+    run.
     """
     if not isinstance(report, ServingReport):
         return {}
@@ -90,11 +96,11 @@ def price_document(report: Report) -> dict[str, float | None]:
     return {f"usd_per_million_{name}_tokens": number(PER * float(price)) for name, price in each.items()}
 
 
-def price_words(report: ServingReport) -> str:
-    """Return the prices of a million input tokens and output tokens in words, each if the service runs that phase."""
-    words = [
-        f"{price:.4g} $ per {name.removeprefix('usd_per_').replace('_', ' ')}"
-        for name, price in price_document(report).items()
-        if price is not None
+def price_words(report: ServingReport) -> list[str]:
+    """Return the price list of a service in words, if it runs both phases."""
+    first, later = price_document(report).values()
+    if first is None or later is None:
+        return []
+    return [
+        f"{first:.4g} $ per million input tokens and {later:.4g} $ per million output tokens pay the same (split by chip time)"
     ]
-    return " and ".join(words) + (", by the machine's time that each takes" if len(words) > 1 else "")

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -28,7 +29,18 @@ import numpy as np
 
 from hwopt.solver.gp.program import ProgramNumbers, ProgramStructure
 from hwopt.solver.gp.reader import Logarithm
-from hwopt.solver.gp.signomial import ROUNDING, SMALLEST, Algebra, Atom, AtomKind, Key, Signomial, multiplied, raised
+from hwopt.solver.gp.signomial import (
+    ROUNDING,
+    SMALLEST,
+    Algebra,
+    Atom,
+    AtomKind,
+    Key,
+    Signomial,
+    multiplied,
+    raised,
+    signs,
+)
 from hwopt.solver.gp.tape import guessed, somewhere
 from hwopt.trace.source_info import source_location
 
@@ -68,17 +80,29 @@ class RelaxedTerm:
         return f"{source_location(self.origin)}: {self.what}"
 
 
-@dataclass
+@dataclass(frozen=True)
 class ConvexProgram:
-    """Batch of convex programs with the mappings that interpret their solutions."""
+    """Batch of convex programs, one per search-tree node, with the mappings that interpret their solutions.
+
+    Coefficients are columns: one value per node, or one value shared by all nodes.
+    """
 
     structure: ProgramStructure
-    numbers: ProgramNumbers
-    constant: np.ndarray  # (node,), added to the log of the objective
+    coefficients: tuple[Any, ...]  # columns: constants of terms, offsets of groups, lower and upper bounds of variables
+    constant: Any  # (node,), added to the log of the objective
     labels: tuple[str, ...]  # of groups
     columns: dict[int, int]  # atom -> variable
     names: tuple[str, ...]  # of variables; '' for auxiliary variables
     relaxed: list[RelaxedTerm]
+
+    def programme(self, nodes: int) -> ConvexProgram:
+        """Return the programs of `nodes` search-tree nodes."""
+        return replace(self, constant=np.broadcast_to(self.constant, (nodes,)).copy())
+
+    @cached_property
+    def numbers(self) -> ProgramNumbers:
+        """Tables of the coefficients, with one row per node of `constant`."""
+        return ProgramNumbers(*(_table(columns, len(self.constant)) for columns in self.coefficients))
 
     def inexact(self) -> np.ndarray:
         """Return a mask (node,) of the programs in which some term was relaxed."""
@@ -91,46 +115,25 @@ class ConvexProgram:
         """Return the indices of the groups that belong to a constraint."""
         return [i for i, each in enumerate(self.labels) if each == label]
 
-
-@dataclass(frozen=True)
-class ProgramDraft:
-    """Batch of convex programs, one per search-tree node, as columns: one value per node, or one value shared by all nodes."""
-
-    structure: ProgramStructure
-    numbers: tuple[Any, ...]  # constants of terms, offsets of groups, lower and upper bounds of variables
-    constant: Any
-    labels: tuple[str, ...]
-    columns: dict[int, int]
-    names: tuple[str, ...]
-    relaxed: list[RelaxedTerm]
-
-    def programme(self, nodes: int) -> ConvexProgram:
-        """Return the programs of `nodes` search-tree nodes, with columns expanded to tables."""
-        tables = (_table(columns, nodes) for columns in self.numbers)
-        constant = np.broadcast_to(self.constant, (nodes,)).copy()
-        return ConvexProgram(
-            self.structure, ProgramNumbers(*tables), constant, self.labels, self.columns, self.names, self.relaxed
-        )
-
     @property
     def nodes(self) -> list[Any]:
         """All columns with one value per node, in the order that `with_nodes` expects."""
         return [
-            *(each for columns in self.numbers for each in columns),
+            *(each for columns in self.coefficients for each in columns),
             self.constant,
             *(r.nodes for r in self.relaxed),
         ]
 
-    def with_nodes(self, values: np.ndarray) -> ProgramDraft:
+    def with_nodes(self, values: np.ndarray) -> ConvexProgram:
         """Return programs of the same structure with the coefficients of other search-tree nodes.
 
         **Arguments:** `values`: (column, node), in the order of the property `nodes`; truth values as 1 and 0.
         """
-        ends = np.cumsum([0, *map(len, self.numbers)])
+        ends = np.cumsum([0, *map(len, self.coefficients)])
         constant, *marks = values[ends[-1] :]
         return replace(
             self,
-            numbers=tuple(values[i:j] for i, j in pairwise(ends)),
+            coefficients=tuple(values[i:j] for i, j in pairwise(ends)),
             constant=constant,
             relaxed=[replace(each, nodes=mark != 0) for each, mark in zip(self.relaxed, marks, strict=True)],
         )
@@ -154,8 +157,7 @@ def ratio(output: Any, algebra: Algebra) -> Signomial:
     logarithm.
     """
     if isinstance(output, Logarithm):
-        of = output.of if output.sign > 0 else algebra.power(output.of, -1.0)
-        return algebra.times(of, Signomial({(): np.exp(output.shift)}))
+        return algebra.times(output.argument(algebra), Signomial({(): np.exp(output.shift)}))
     return algebra.exponential(output)
 
 
@@ -304,7 +306,7 @@ class ProgramBuilder:
 
     def _exponential(self, e: Signomial, index: int) -> None:
         offset = e.terms.get((), np.zeros(1))
-        positive, negative = _signs({key: c for key, c in e.terms.items() if key})
+        positive, negative = signs({key: c for key, c in e.terms.items() if key})
         if negative:
             low, high = self.algebra.range(Signomial(negative))
             offset = offset - high
@@ -318,7 +320,7 @@ class ProgramBuilder:
         if one is present everywhere. If not, each term gives a row for the nodes at which it is present.
         """
         origin = self.algebra.atoms[index].origin
-        positive, negative = _signs(e.terms)
+        positive, negative = signs(e.terms)
         common = [k for k, c in positive.items() if (c > 0).all()]
         by_width = sorted(
             ((*self._stood_for(positive, key), key) for key in common or positive), key=lambda each: each[0]
@@ -349,7 +351,7 @@ class ProgramBuilder:
 
         Each positive term is reduced by the most that the negative terms can subtract from it.
         """
-        positive, negative = _signs(e.terms)
+        positive, negative = signs(e.terms)
         for key, c in negative.items():
             self._absorb(key, c, positive, label, origin)
         return {k: c for k, c in positive.items() if c.any()}
@@ -405,7 +407,7 @@ def draft(
     objective: Signomial,
     constraints: Mapping[str, Signomial],
     rows_of: Callable[[Algebra], ProgramBuilder] = ProgramBuilder,
-) -> ProgramDraft:
+) -> ConvexProgram:
     """Formulate the convex program that minimizes `objective` subject to `constraints <= 1`.
 
     **Arguments:**
@@ -424,12 +426,6 @@ def draft(
     kept = {atom for atom, _ in goal}
     rows = _inlined(_without_free_sides(builder.rows, algebra, kept), algebra, kept)
     return _drafted(rows, builder.relaxed, algebra, goal, scale)
-
-
-def _signs(terms: dict[Key, np.ndarray]) -> tuple[dict[Key, np.ndarray], dict[Key, np.ndarray]]:
-    """Return added terms and subtracted terms, both with positive coefficients."""
-    positive = {k: np.maximum(c, 0.0) for k, c in terms.items() if (c > 0).any()}
-    return positive, {k: -np.minimum(c, 0.0) for k, c in terms.items() if (c < 0).any()}
 
 
 def _above_zero(atom: Atom) -> np.ndarray:
@@ -524,7 +520,7 @@ def _inlined(rows: list[ConstraintRow], algebra: Algebra, kept: set[int]) -> lis
 
 def _drafted(
     rows: list[ConstraintRow], relaxed: list[RelaxedTerm], algebra: Algebra, goal: Key, scale: np.ndarray
-) -> ProgramDraft:
+) -> ConvexProgram:
     used = sorted({atom for row in rows for key in row.terms for atom, _ in key} | {atom for atom, _ in goal}
                   | {row.target for row in rows if row.target is not None})  # fmt: skip
     columns = {atom: column for column, atom in enumerate(used)}
@@ -546,9 +542,9 @@ def _drafted(
         lower.append(np.log(_above_zero(of)) - slack)
         upper.append(np.log(high) + slack)
     target = np.array([-1 if row.target is None else columns[row.target] for row in rows])
-    return ProgramDraft(
+    return ConvexProgram(
         structure=ProgramStructure(exponents, group, target, objective),
-        numbers=(constants, [row.offset for row in rows], lower, upper),
+        coefficients=(constants, [row.offset for row in rows], lower, upper),
         constant=scale,
         labels=tuple(row.label for row in rows),
         columns=columns,

@@ -21,7 +21,7 @@ from __future__ import annotations
 import numpy as np
 
 from hwopt.solver.gp.canonical import ConstraintRow, ProgramBuilder
-from hwopt.solver.gp.signomial import Algebra, AtomKind, Key, Signomial, multiplied, raised
+from hwopt.solver.gp.signomial import Algebra, AtomKind, Key, Signomial, multiplied, raised, signs
 
 NO_SLOPE = 1e-12
 """Magnitude of an exponent below which a monomial does not depend on an atom."""
@@ -86,7 +86,7 @@ class Condensation(ProgramBuilder):
 
     def below(self, e: Signomial, bound: Key, label: str, defines: int | None = None) -> None:
         """Add rows for `e <= bound`, where differences are replaced by touching monomials."""
-        positive, negative = _signs(e)
+        positive, negative = map(Signomial, signs(e.terms))
         other = Signomial({bound: np.ones(1)})
         if negative.terms:
             other = self.algebra.plus(other, negative)
@@ -96,7 +96,7 @@ class Condensation(ProgramBuilder):
         """Add rows for `t <= e`, where the positive terms of e are replaced by a touching monomial. **Arguments:**
         `index`: of t.
         """
-        positive, negative = _signs(e)
+        positive, negative = map(Signomial, signs(e.terms))
         own = Signomial({((index, 1.0),): np.ones(1)})
         self._divided(self.algebra.plus(own, negative), self._touching(positive), "", index)
 
@@ -112,7 +112,7 @@ class Condensation(ProgramBuilder):
             super()._exponential(e, index)
             return
         constant = Signomial({key: c for key, c in e.terms.items() if not key})
-        positive, negative = _signs(self.algebra.minus(e, constant))
+        positive, negative = map(Signomial, signs(self.algebra.minus(e, constant).terms))
         taken = self._exp(self.algebra.minus(constant, negative))
         self.below(self.algebra.times(self.algebra.exponential(positive), taken), ((index, 1.0),), "", index)
 
@@ -142,9 +142,3 @@ class Condensation(ProgramBuilder):
         else:
             self._above(touching, index)
         return True
-
-
-def _signs(e: Signomial) -> tuple[Signomial, Signomial]:
-    """Return added and subtracted terms, both with positive coefficients."""
-    split = lambda of: Signomial({k: m for k, c in e.terms.items() if (m := np.maximum(of * c, 0.0)).any()})
-    return split(1.0), split(-1.0)

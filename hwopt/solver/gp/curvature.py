@@ -201,8 +201,7 @@ def _verdict(name: str, f: Any, algebra: Algebra) -> OutputCurvature:
 
 def _logarithm(f: Logarithm, algebra: Algebra) -> Signomial | None:
     """Convert an output that is a logarithm to a signomial; return None if it may be negative."""
-    of = f.of if f.sign > 0 else algebra.power(f.of, -1.0)
-    atom = algebra.logarithm(of)
+    atom = algebra.logarithm(f.argument(algebra))
     return None if atom is None else algebra.plus(atom, number(f.shift))
 
 

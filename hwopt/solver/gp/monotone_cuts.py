@@ -12,14 +12,14 @@ used, not its convexity.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
 from hwopt.solver.gp.signomial import ONE, Algebra, Signomial, number
-from hwopt.solver.gp.tape import applied
+from hwopt.solver.gp.tape import Remembered, applied
 from hwopt.trace.monotone_primitives import LowerEnvelope, MonotonePrimitive
 
 DIRECTIONS = ((1.0, 0.0), (0.0, 1.0), (1.0, 1.0))
@@ -64,8 +64,8 @@ def _rows(
     lows, highs = zip(*map(algebra.range, products), strict=True)
     ends = (*(np.maximum(low, _LEAST) for low in lows), *(np.minimum(high, _ENDLESS) for high in highs))
     found = {}
-    for own, (a, b) in zip(cut_labels(name), DIRECTIONS, strict=True):
-        most = applied(_most(floor.function, a, b), limit, *ends)
+    for own, (a, b), envelope in zip(cut_labels(name), DIRECTIONS, _envelopes(floor.function), strict=True):
+        most = applied(envelope, limit, *ends)
         left = algebra.times(algebra.power(products[0], a), algebra.power(products[1], b))
         if left.constant is None:
             found[own] = algebra.times(left, number(1.0 / most))
@@ -79,37 +79,27 @@ def _product(algebra: Algebra, powers: Mapping[int, float], arguments: tuple[Sig
     return result
 
 
-class _Curve:
-    """Level curve: pairs (x, y) at which a function of products reaches a limit, for given ranges of the products."""
+def _level_curve(function: MonotonePrimitive, limit: np.ndarray, *ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return pairs (x, y) at which a function of products reaches a limit, for given ranges of the products.
 
-    def __init__(self, function: MonotonePrimitive):
-        self.function = function
-        self._known: tuple[tuple[np.ndarray, ...], tuple[np.ndarray, np.ndarray]] | None = None
+    **Arguments:** `ends`: lower ends of all products, then upper ends.
 
-    def of(self, *inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the upper ends of the intervals of y and the largest x in each, (cell, *shape), as logarithms.
+    **Returns:** the upper ends of the intervals of y and the largest x in each, (cell, *shape), as logarithms.
+    """
+    count = len(ends) // 2
+    shape = np.broadcast_shapes(limit.shape, *(each.shape for each in ends))
+    ends = tuple(np.broadcast_to(each, shape) for each in ends)
+    below, above = ends[2:count], ends[count + 2 :]
+    (x_least, y_least), (x_most, y_most) = np.log(ends[:2]), np.log(ends[count : count + 2])
 
-        **Arguments:** `inputs`: the limit, lower ends of all products, then upper ends.
-        """
-        if self._known is None or not all(map(np.array_equal, self._known[0], inputs)):
-            self._known = inputs, self._found(*inputs)
-        return self._known[1]
+    def within(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        x, y = np.exp(x), np.exp(y)
+        return function.least(x, y, *below, x, y, *above) <= limit
 
-    def _found(self, limit: np.ndarray, *ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        count = len(ends) // 2
-        shape = np.broadcast_shapes(limit.shape, *(each.shape for each in ends))
-        ends = tuple(np.broadcast_to(each, shape) for each in ends)
-        below, above = ends[2:count], ends[count + 2 :]
-        (x_least, y_least), (x_most, y_most) = np.log(ends[:2]), np.log(ends[count : count + 2])
-
-        def within(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-            x, y = np.exp(x), np.exp(y)
-            return self.function.least(x, y, *below, x, y, *above) <= limit
-
-        y_most = _last(lambda y: within(x_least, y), y_least, y_most)
-        cells = np.linspace(y_least, y_most, _CELLS + 1)
-        x_most = _last(lambda x: within(x, cells[:-1]), *np.broadcast_arrays(x_least, x_most, cells[:-1])[:2])
-        return cells[1:], x_most
+    y_most = _last(lambda y: within(x_least, y), y_least, y_most)
+    cells = np.linspace(y_least, y_most, _CELLS + 1)
+    x_most = _last(lambda x: within(x, cells[:-1]), *np.broadcast_arrays(x_least, x_most, cells[:-1])[:2])
+    return cells[1:], x_most
 
 
 def _last(within: Any, low: np.ndarray, high: np.ndarray) -> np.ndarray:
@@ -125,23 +115,16 @@ def _last(within: Any, low: np.ndarray, high: np.ndarray) -> np.ndarray:
     return np.minimum(outside, high)
 
 
-@lru_cache(maxsize=64)
-def _curve(function: MonotonePrimitive) -> _Curve:
-    return _Curve(function)
-
-
-class _UpperEnvelope:
-    """Upper bound of `x^a y^b` over the cells of a level curve."""
-
-    def __init__(self, curve: _Curve, a: float, b: float):
-        self.curve, self.a, self.b = curve, a, b
-
-    def __call__(self, *inputs: Any) -> np.ndarray:
-        y, x = self.curve.of(*map(np.asarray, inputs))
-        return np.exp((self.a * x + self.b * y).max(axis=0) + _SLIP)
+def _envelope(curve: Remembered, a: float, b: float, *inputs: Any) -> np.ndarray:
+    """Return an upper bound of `x^a y^b` over the cells of a level curve."""
+    y, x = curve(*map(np.asarray, inputs))
+    return np.exp((a * x + b * y).max(axis=0) + _SLIP)
 
 
 @lru_cache(maxsize=64)
-def _most(function: MonotonePrimitive, a: float, b: float) -> _UpperEnvelope:
-    """Return the upper bound of `x^a y^b`, the same object at every call: traces compare functions by identity."""
-    return _UpperEnvelope(_curve(function), a, b)
+def _envelopes(function: MonotonePrimitive) -> list[Callable[..., np.ndarray]]:
+    """Return the upper bound of `x^a y^b` for each of `DIRECTIONS`, the same objects at every call: traces compare functions
+    by identity.
+    """
+    curve = Remembered(partial(_level_curve, function))
+    return [partial(_envelope, curve, a, b) for a, b in DIRECTIONS]

@@ -7,14 +7,14 @@ search-tree nodes, because exponents of a program are shared; heights differ bet
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
 from hwopt.solver.gp.signomial import ONE, Algebra, AtomKind, Signomial, number
-from hwopt.solver.gp.tape import applied, guessed
+from hwopt.solver.gp.tape import Remembered, applied, guessed
 from hwopt.trace.monotone_primitives import MonotonePrimitive
 from hwopt.trace.yield_primitive import on_numbers
 
@@ -75,64 +75,38 @@ def monotone(algebra: Algebra, of: MonotonePrimitive, arguments: Sequence[Signom
     """
     known = [each.constant for each in arguments]
     if all(each is not None for each in known):
-        return number(applied(_end(of, "on_numbers"), *known))
+        return number(applied(of.on_numbers, *known))
     lows, highs = zip(*map(algebra.range, arguments), strict=True)
     ends = (*(np.maximum(low, 0.0) for low in lows), *(np.minimum(high, _ENDLESS) for high in highs))
-    low, high = applied(_end(of, "least"), *ends), applied(_end(of, "most"), *ends)
+    low, high = applied(of.least, *ends), applied(of.most, *ends)
     result = algebra.hull(np.maximum(low, 0.0), high, arguments)
     if of.floor is not None:
         algebra.floors[len(algebra.atoms) - 1] = of.floor, tuple(arguments)
     return result
 
 
+def _table(slopes: tuple[float, ...], spares: np.ndarray, clustering: np.ndarray) -> np.ndarray:
+    """Return the heights (line, node) of supporting lines with given slopes, for arrays of spares and clustering (node,)."""
+    pairs, where = np.unique(np.stack([spares, clustering]), axis=1, return_inverse=True)
+    return np.stack([_heights(float(s), float(a), slopes) for s, a in pairs.T], axis=1)[:, where.ravel()]
+
+
+def _height(heights: Remembered, place: int, spares: Any, clustering: Any) -> np.ndarray:
+    """Return the height of one supporting line, for arrays of any shape."""
+    spares, clustering = np.broadcast_arrays(np.asarray(spares, float), np.asarray(clustering, float))
+    return heights(spares.ravel(), clustering.ravel())[place].reshape(spares.shape)
+
+
 @lru_cache(maxsize=64)
-def _end(of: MonotonePrimitive, side: str) -> Any:
-    """Return a method of the function, the same object at every call: traces compare functions by identity."""
-    return getattr(of, side)
+def _lines(steepest: float, within: float) -> tuple[tuple[Callable[..., np.ndarray], float], ...]:
+    """Return heights and slopes of lines whose maximum is below the function by at most `within`, relative.
 
-
-class _MonotoneSupports:
-    """Heights of supporting lines with given slopes, as functions of arrays of spares and clustering.
-
-    The last result is cached, since every line requests the same arrays in turn.
+    Heights are functions of spares and clustering. They share the table of all lines, as each requests the same arrays in turn.
     """
-
-    def __init__(self, slopes: tuple[float, ...]):
-        self.slopes = slopes
-        self._last: tuple[bytes, np.ndarray] = b"", np.empty((len(slopes), 0))
-
-    def __reduce__(self) -> tuple:
-        return _MonotoneSupports, (self.slopes,)
-
-    def at(self, spares: np.ndarray, clustering: np.ndarray) -> np.ndarray:
-        """Return the heights (line, node) for arrays (node,)."""
-        key, last = spares.tobytes() + clustering.tobytes(), self._last
-        if last[0] == key:
-            return last[1]
-        pairs, where = np.unique(np.stack([spares, clustering]), axis=1, return_inverse=True)
-        found = np.stack([_heights(float(s), float(a), self.slopes) for s, a in pairs.T], axis=1)[:, where.ravel()]
-        self._last = key, found
-        return found
-
-
-class _MonotoneSupport:
-    """Height of one supporting line, as a function of spares and clustering."""
-
-    def __init__(self, heights: _MonotoneSupports, place: int):
-        self.heights, self.place = heights, place
-
-    def __call__(self, spares: Any, clustering: Any) -> np.ndarray:
-        spares, clustering = np.broadcast_arrays(np.asarray(spares, float), np.asarray(clustering, float))
-        return self.heights.at(spares.ravel(), clustering.ravel())[self.place].reshape(spares.shape)
-
-
-@lru_cache(maxsize=64)
-def _lines(steepest: float, within: float) -> tuple[tuple[_MonotoneSupport, float], ...]:
-    """Return heights and slopes of lines whose maximum is below the function by at most `within`, relative."""
     count = max(2, math.ceil(math.sqrt(steepest / (2.0 * within))))
     slopes = tuple(steepest * (i / count) ** 2 for i in range(1, count + 1))
-    heights = _MonotoneSupports(slopes)
-    return tuple((_MonotoneSupport(heights, place), slope) for place, slope in enumerate(slopes))
+    heights = Remembered(partial(_table, slopes))
+    return tuple((partial(_height, heights, place), slope) for place, slope in enumerate(slopes))
 
 
 @lru_cache(maxsize=4096)

@@ -40,13 +40,13 @@ class ProgramStructure:
         term, variable = self.exponents.shape
         if self.group.shape != (term,) or self.objective.shape != (variable,):
             raise UserError(
-                f"convex programme: {term} terms of {variable} variables need as many groups and objective weights, "
+                f"convex program: {term} terms of {variable} variables need as many groups and objective weights, "
                 f"not {self.group.shape} and {self.objective.shape}"
             )
         if term and (np.any(np.diff(self.group) < 0) or self.group[0] < 0 or self.group[-1] >= len(self.target)):
-            raise UserError(f"convex programme: groups of terms must ascend within 0..{len(self.target) - 1}")
+            raise UserError(f"convex program: groups of terms must ascend within 0..{len(self.target) - 1}")
         if np.any(self.target < -1) or np.any(self.target >= variable):
-            raise UserError(f"convex programme: targets must be -1 or one of {variable} variables")
+            raise UserError(f"convex program: targets must be -1 or one of {variable} variables")
 
 
 @dataclass(frozen=True, eq=False)

@@ -40,6 +40,10 @@ class Logarithm:
     sign: float
     shift: np.ndarray
 
+    def argument(self, algebra: Algebra) -> Signomial:
+        """Return the argument of the same logarithm with the sign moved inside."""
+        return self.of if self.sign > 0 else algebra.power(self.of, -1.0)
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -155,7 +159,7 @@ class _Reader(Interpreter):
 
     def unreadable(self, why: str = "") -> NotDGP:
         name = self.name if isinstance(self.origin, str) else self.origin[0].primitive.name
-        return NotDGP(self.origin, why or f"operation '{name}' has no reading as a geometric programme")
+        return NotDGP(self.origin, why or f"operation '{name}' cannot be read as part of a geometric program")
 
     # Elementwise rules: each returns one element.
 
@@ -173,16 +177,14 @@ class _Reader(Interpreter):
 
     def _log_sum(self, a, b):
         if isinstance(a, Logarithm) and isinstance(b, Logarithm):
-            return Logarithm(self.algebra.times(self._argument(a), self._argument(b)), 1.0, a.shift + b.shift)
+            return Logarithm(
+                self.algebra.times(a.argument(self.algebra), b.argument(self.algebra)), 1.0, a.shift + b.shift
+            )
         log, other = (a, b) if isinstance(a, Logarithm) else (b, a)
         constant = self._plain(other).constant
         if constant is None:
             return self.algebra.plus(self._plain(log), self._plain(other))
         return Logarithm(log.of, log.sign, log.shift + constant)
-
-    def _argument(self, log: Logarithm) -> Signomial:
-        """Return the argument of a logarithm, inverted if the logarithm has a negative sign."""
-        return log.of if log.sign > 0 else self.algebra.power(log.of, -1.0)
 
     def _mul(self, a, b):
         for x, y in ((a, b), (b, a)):
@@ -265,12 +267,6 @@ class _Reader(Interpreter):
 
     _convert_element_type = _stop_gradient = _copy_p = _optimization_barrier = _reduce_precision = _copy
 
-    def _gt(self, a, b):
-        return self._compared(a, b, np.greater)
-
-    def _ge(self, a, b):
-        return self._compared(a, b, np.greater_equal)
-
     def _lt(self, a, b):
         return self._gt(b, a)
 
@@ -292,6 +288,9 @@ class _Reader(Interpreter):
             return ONE
         low, high = self.algebra.range(gap)
         return _condition(a, b, np.where(holds(low, 0.0), 1.0, np.where(holds(high, 0.0), np.nan, 0.0)))
+
+    _gt = partialmethod(_compared, holds=np.greater)
+    _ge = partialmethod(_compared, holds=np.greater_equal)
 
     def _eq(self, a, b):
         above, below = _truth(self._gt(a, b)), _truth(self._gt(b, a))
@@ -369,7 +368,7 @@ class _Reader(Interpreter):
         if isinstance(a, Signomial):
             return a
         if isinstance(a, Logarithm):
-            of = self._argument(a)
+            of = a.argument(self.algebra)
             positive = self.algebra.logarithm(of)
             if positive is None:
                 inverse = self.algebra.logarithm(self.algebra.power(of, -1.0))

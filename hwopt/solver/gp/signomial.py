@@ -12,9 +12,10 @@ shift.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -146,9 +147,10 @@ def _common(keys: Iterable[Key]) -> Key:
     return tuple(sorted(first.items()))
 
 
-def _negative(a: Signomial) -> Signomial:
-    """Return the subtracted terms of a sum, with positive coefficients."""
-    return Signomial({key: np.maximum(-c, 0.0) for key, c in a.terms.items() if (c < 0).any()})
+def signs(terms: Mapping[Key, np.ndarray]) -> tuple[dict[Key, np.ndarray], dict[Key, np.ndarray]]:
+    """Return the positive parts of terms, and the negative parts with their sign changed."""
+    positive = {key: np.maximum(c, 0.0) for key, c in terms.items() if (c > 0).any()}
+    return positive, {key: np.maximum(-c, 0.0) for key, c in terms.items() if (c < 0).any()}
 
 
 def _cut(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -348,13 +350,6 @@ class Algebra:
     def minus(self, a: Signomial, b: Signomial) -> Signomial:
         return self.plus(a, b, -1.0)
 
-    def total(self, many: Iterable[Signomial]) -> Signomial:
-        """Return the sum of many signomials."""
-        result = ZERO
-        for each in many:
-            result = self.plus(result, each)
-        return result
-
     def times(self, a: Signomial, b: Signomial) -> Signomial:
         """Return `a b`, expanded if the result is short, else with each factor as an auxiliary variable."""
         if not a.terms or not b.terms:
@@ -461,7 +456,7 @@ class Algebra:
         shift = number(np.where(wanting & ending, -low, 0.0))
         endless = wanting & ~ending
         if endless.any():
-            shift = self.where(endless, self.total(_negative(part) for part in parts), shift)
+            shift = self.where(endless, reduce(self.plus, (Signomial(signs(part.terms)[1]) for part in parts)), shift)
         return shift
 
     def _extreme_range(self, parts: list[Signomial], largest: bool) -> tuple[np.ndarray, np.ndarray]:

@@ -127,7 +127,11 @@ def somewhere(value: Any) -> bool:
 
 
 def is_number(value: Any) -> bool:
-    """Return whether a value is an array of numbers per node, traced or not."""
+    """Return whether a value is numeric rather than a symbolic term.
+
+    A numeric value is a NumPy array with one number for each node of the search tree. A `TapeArray`, which records operations on
+    such an array, counts as well.
+    """
     return isinstance(value, (np.ndarray, TapeArray))
 
 
@@ -138,11 +142,29 @@ _POWERS: dict[float, Callable] = {-1.0: np.reciprocal, 0.5: np.sqrt, 1.0: np.pos
 def applied(function: Callable[..., np.ndarray], *values: Any) -> Any:
     """Apply a function to arrays of numbers per node, and record the call if one of them is traced.
 
-    **Arguments:** `function`: accepts arrays of any shape. It must be the same object at every call, so that equal calls
-    are recognized.
+    **Arguments:** `function`: accepts arrays of any shape. It must be the same object, or a method of the same object, at
+    every call, so that equal calls are recognized.
     """
     tape = next((each.tape for each in values if isinstance(each, TapeArray)), None)
     return function(*values) if tape is None else tape.done(function, values)
+
+
+class Remembered:
+    """Function of arrays that keeps its last result, for parts of the result that are recorded, and replayed, one by one."""
+
+    def __init__(self, function: Callable[..., Any]):
+        self.function = function
+        self._last: tuple[tuple[Any, ...], Any] = (), None
+
+    def __reduce__(self) -> tuple:  # a worker process does not need the last result
+        return Remembered, (self.function,)
+
+    def __call__(self, *inputs: Any) -> Any:
+        known, result = self._last
+        if len(known) != len(inputs) or not all(map(np.array_equal, known, inputs)):
+            result = self.function(*inputs)
+            self._last = tuple(map(np.copy, inputs)), result
+        return result
 
 
 def as_nodes(value: Any) -> Any:

@@ -8,7 +8,7 @@ so a result depends on no other program, except through the order of floating-po
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -62,35 +62,40 @@ class DenseCholesky(eqx.Module):
         return cho_solve((factor, True), right.T[:, :, None])[:, :, 0].T
 
 
-class DeviceFrame(eqx.Module):
+_DENSE = ("exponents", "by_variable", "sums", "to_target", "from_target", "squares", "slopes", "outer")
+_TABLES = (
+    *_DENSE,
+    "group",
+    "target",
+    "straight",
+    "objective",
+    "of_targets",
+    "slope_group",
+    "left",
+    "right",
+    "roof",
+    "factors",
+)
+
+
+class DeviceFrame(SparsityFrame):
     """Tables of a structure as dense matrices on a device.
 
     A traced argument, so that structures of equal shape share a compiled loop.
+
+    **Arguments:**
+
+    - `counts`: numbers of log-sum-exp groups and of their terms, static.
+    - `tables`: arrays in the order of `_TABLES`; `factors` is a `DenseCholesky`.
     """
 
-    xp = jnp  # not a dataclass field
-    soft: int = eqx.field(static=True)
-    soft_terms: int = eqx.field(static=True)
-    roof: jax.Array
-    group: jax.Array
-    target: jax.Array
-    straight: jax.Array
-    objective: jax.Array
-    exponents: jax.Array
-    by_variable: jax.Array
-    sums: jax.Array
-    to_target: jax.Array
-    from_target: jax.Array
-    squares: jax.Array
-    slopes: jax.Array
-    of_targets: jax.Array
-    slope_group: jax.Array
-    left: jax.Array
-    right: jax.Array
-    outer: jax.Array
-    factors: DenseCholesky
+    xp = jnp
 
-    def largest(self, terms: jax.Array) -> jax.Array:
+    def __init__(self, counts: tuple[int, int], tables: Iterable[Any]):
+        self.soft, self.soft_terms = counts
+        vars(self).update(zip(_TABLES, tables, strict=True))
+
+    def largest(self, terms: Any) -> Any:
         """Return the largest term of each log-sum-exp group, as in `SparsityFrame.largest`."""
         groups = self.straight.shape[0]
         if not self.soft_terms:
@@ -100,17 +105,20 @@ class DeviceFrame(eqx.Module):
         return jnp.where(jnp.isneginf(found), 0.0, found)
 
 
+jax.tree_util.register_pytree_node(
+    DeviceFrame,
+    lambda frame: ([getattr(frame, name) for name in _TABLES], (frame.soft, frame.soft_terms)),
+    DeviceFrame,
+)
+
+
 def _put(frame: SparsityFrame, device: Device) -> DeviceFrame:
     """Copy the tables of a sparsity frame to a device."""
     entry = np.where(frame.factors.entry >= 0, frame.factors.entry, frame.factors.entry.T)
-    factors = DenseCholesky(np.where(entry >= 0, entry, frame.factors.entries), frame.factors.diagonal)  # pyright: ignore[reportArgumentType]
-    dense = ("exponents", "by_variable", "sums", "to_target", "from_target", "squares", "slopes", "outer")
-    as_they_are = ("group", "target", "straight", "objective", "of_targets", "slope_group", "left", "right")
-    tables = {name: getattr(frame, name).toarray() for name in dense} | {
-        name: getattr(frame, name) for name in as_they_are
-    }
-    made = DeviceFrame(frame.soft, frame.soft_terms, np.float64(frame.roof), factors=factors, **tables)  # pyright: ignore[reportArgumentType]
-    return jax.device_put(made, device)
+    tables = {name: getattr(frame, name) for name in _TABLES}
+    tables |= {name: tables[name].toarray() for name in _DENSE}
+    tables["factors"] = DenseCholesky(np.where(entry >= 0, entry, frame.factors.entries), frame.factors.diagonal)  # pyright: ignore[reportArgumentType]
+    return jax.device_put(DeviceFrame((frame.soft, frame.soft_terms), tables.values()), device)
 
 
 frame_on = lru_cache(maxsize=STRUCTURES)(_put)

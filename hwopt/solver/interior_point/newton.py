@@ -24,7 +24,7 @@ Vandenberghe, Convex Optimization (2004), 11.7.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -44,36 +44,6 @@ RUNNING = 0
 
 Array = Any
 """Array of NumPy or of a device."""
-
-
-class NewtonTables(Protocol):
-    """Tables of a structure that the iteration needs; `@` multiplies each matrix by one column per program."""
-
-    xp: Any
-    soft: int
-    soft_terms: int
-    roof: Any
-    group: Array
-    target: Array
-    straight: Array
-    objective: Array
-    exponents: Array
-    by_variable: Array
-    sums: Array
-    to_target: Array
-    from_target: Array
-    squares: Array
-    slopes: Array
-    of_targets: Array
-    slope_group: Array
-    left: Array
-    right: Array
-    outer: Array
-    factors: Any  # `SparseCholesky`, or an object with its `diagonal`, `factor` and `solve`
-
-    def largest(self, terms: Array) -> Array:
-        """Return the largest term of each log-sum-exp group; 0 for other groups."""
-        ...
 
 
 class ProblemData(NamedTuple):
@@ -165,7 +135,7 @@ def columns(table: np.ndarray, order: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(table[:, order].T)
 
 
-def initial_iterate(frame: NewtonTables, given: ProblemData, start: Array, options: InteriorPointOptions) -> Iterate:
+def initial_iterate(frame: SparsityFrame, given: ProblemData, start: Array, options: InteriorPointOptions) -> Iterate:
     """Return initial iterates, in which the product of every complementary pair is 1."""
     xp, groups, count = frame.xp, frame.straight.shape[0], given.width.shape[1]
     y = xp.clip(start, options.start_margin * given.width, (1.0 - options.start_margin) * given.width)
@@ -180,7 +150,7 @@ def initial_iterate(frame: NewtonTables, given: ProblemData, start: Array, optio
     )  # fmt: skip
 
 
-def _values(frame: NewtonTables, given: ProblemData, y: Array) -> tuple[Array, Array, Array]:
+def _values(frame: SparsityFrame, given: ProblemData, y: Array) -> tuple[Array, Array, Array]:
     """Return group values g, weights of terms in the gradients, and weights of terms in the curvatures."""
     xp, soft, terms = frame.xp, frame.soft, frame.soft_terms
     exponents = frame.exponents @ y
@@ -208,19 +178,19 @@ def rows(table: Array, which: Array) -> Array:
     return table.take(which, axis=0, mode="clip")
 
 
-def _pull(frame: NewtonTables, weights: Array, v: Array) -> Array:
+def _pull(frame: SparsityFrame, weights: Array, v: Array) -> Array:
     """Return Jᵀ v, where J is the Jacobian of the groups."""
     return frame.by_variable @ (weights * rows(v, frame.group)) - frame.to_target @ v
 
 
-def _push(frame: NewtonTables, weights: Array, d: Array) -> Array:
+def _push(frame: SparsityFrame, weights: Array, d: Array) -> Array:
     """Return J d, where J is the Jacobian of the groups."""
     terms = frame.exponents @ d
     terms *= weights
     return frame.sums @ terms - frame.from_target @ d
 
 
-def residuals(frame: NewtonTables, given: ProblemData, state: Iterate, tolerance: float) -> tuple[Residuals, Iterate]:
+def residuals(frame: SparsityFrame, given: ProblemData, state: Iterate, tolerance: float) -> tuple[Residuals, Iterate]:
     """Evaluate the programs at their iterates, and decide which of them have terminated.
 
     **Returns:** the residuals; and the iterates, with the point of the best bound updated.
@@ -262,7 +232,7 @@ def residuals(frame: NewtonTables, given: ProblemData, state: Iterate, tolerance
 
 
 def _factored(
-    frame: NewtonTables,
+    frame: SparsityFrame,
     given: ProblemData,
     state: Iterate,
     now: Residuals,
@@ -294,7 +264,7 @@ def _free(given: ProblemData) -> Array:
 
 
 def newton_step(
-    frame: NewtonTables,
+    frame: SparsityFrame,
     given: ProblemData,
     state: Iterate,
     now: Residuals,

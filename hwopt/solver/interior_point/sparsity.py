@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import copy
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -24,12 +25,12 @@ The bound is the price of a violation. It keeps the iteration bounded where ther
 
 class SparsityFrame:
     """Exponents, sums and Newton-matrix pattern of a structure, in the form that `hwopt.solver.interior_point.newton`
-    multiplies by.
+    multiplies by: `@` multiplies each matrix by one column per program.
 
     Groups are ordered log-sum-exps first, then those with targets; terms by groups; variables by elimination.
     """
 
-    xp = np
+    xp: Any = np
     solved = 0
     """Number of programs of the structure that have been solved so far."""
 

@@ -18,17 +18,12 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
+from hwopt.solver.options import SEARCH, LocalOptions
+
 Vector = Float[Array, " variable"]
 
-
-class LagrangianSettings(NamedTuple):
-    """Iteration counts and schedules. Counts are arrays, so that other counts need no new trace."""
-
-    outer: Array  # number of multiplier updates
-    inner: Array  # number of descent steps before each update
-    penalty: tuple[float, float] = (5.0, 200.0)  # rho, first and last
-    rate: tuple[float, float] = (5e-2, 2e-5)  # step in log space, first and last
-    temperature: tuple[float, float] = (0.05, 1e-4)  # of the smooth maximum, first and last
+_NEAR = 1e-9
+"""Distance from a bound, log units, within which a variable counts as being at it."""
 
 
 class LagrangianState(NamedTuple):
@@ -41,14 +36,14 @@ class LagrangianState(NamedTuple):
     residual: Any  # largest entry of the projected gradient of the Lagrangian
 
 
-def _between(ends: tuple[float, float], share: Array) -> Array:
+def _between(first: float, last: float, share: Array) -> Array:
     """Return a value between two ends on a geometric schedule."""
-    return ends[0] * (ends[1] / ends[0]) ** share
+    return first * (last / first) ** share
 
 
-def projected_gradient(gradient: Vector, y: Vector, lower: Vector, upper: Vector, near: float = 1e-9) -> Vector:
+def projected_gradient(gradient: Vector, y: Vector, lower: Vector, upper: Vector) -> Vector:
     """Return the gradient without components that point out of the bounds. It is zero at a minimum."""
-    at_lower, at_upper = y <= lower + near, y >= upper - near
+    at_lower, at_upper = y <= lower + _NEAR, y >= upper - _NEAR
     inward = jnp.where(at_lower, jnp.minimum(gradient, 0.0), gradient)
     return jnp.where(at_upper, jnp.maximum(inward, 0.0), inward)
 
@@ -59,7 +54,8 @@ def minimise_all(
     lowers: Float[Array, "problem variable"],
     uppers: Float[Array, "problem variable"],
     problems: Any,
-    settings: LagrangianSettings,
+    counts: tuple[Array, Array],
+    options: LocalOptions = SEARCH.local,
     transformation: optax.GradientTransformation | None = None,
     constraints: int | None = None,
 ) -> LagrangianState:
@@ -72,7 +68,8 @@ def minimise_all(
     - `values`: `values(y, temperature, problem) -> (F, G)`, with `problem` an entry of `problems` along its first axis.
     - `starts`, `lowers`, `uppers`: starts and bounds (problem, variable).
     - `problems`: data of the problems, a pytree of arrays (problem, ...).
-    - `settings`: iteration counts and schedules.
+    - `counts`: number of multiplier updates, and of descent steps before each. As arrays, other counts need no new trace.
+    - `options`: first and last penalty, rate and temperature.
     - `transformation`: any optax transformation whose updates are steps of unit rate; by default Adam with short memory. The
       schedule scales it.
     - `constraints`: number of constraints, which saves a trace of `values` that would count them.
@@ -81,6 +78,7 @@ def minimise_all(
     multipliers; and the KKT residuals of the smooth problems there. With a single step, these points are the starts.
     """
     transformation = transformation or optax.scale_by_adam(b1=0.9, b2=0.99)
+    outer_steps, inner_steps = counts
 
     def augmented(y: Vector, multipliers: Array, rho: Array, temperature: Array, problem: Any):
         objective, constraints = values(y, temperature, problem)
@@ -89,11 +87,12 @@ def minimise_all(
 
     # One loop over all steps contains the only copy of the gradient, so that the model is compiled only once.
     def step(index: Array, carry: tuple) -> tuple:
-        round_, inner = index // settings.inner, index % settings.inner
-        share = round_ / jnp.maximum(settings.outer - 1, 1)
-        rho, temperature = _between(settings.penalty, share), _between(settings.temperature, share)
-        rate = _between(settings.rate, share) * (1.0 - 0.9 * inner / settings.inner)
-        ends = inner == settings.inner - 1
+        round_, inner = index // inner_steps, index % inner_steps
+        share = round_ / jnp.maximum(outer_steps - 1, 1)
+        rho = _between(options.first_penalty, options.last_penalty, share)
+        temperature = _between(options.first_temperature, options.last_temperature, share)
+        rate = _between(options.first_rate, options.last_rate, share) * (1.0 - 0.9 * inner / inner_steps)
+        ends = inner == inner_steps - 1
 
         def one(carry: tuple, lower: Vector, upper: Vector, problem: Any) -> tuple:
             y, state, multipliers, _ = carry
@@ -113,10 +112,10 @@ def minimise_all(
 
     if constraints is None:
         one_problem = jax.tree.map(lambda leaf: leaf[0], problems)
-        constraints = jax.eval_shape(values, starts[0], jnp.asarray(settings.temperature[1]), one_problem)[1].size
+        constraints = jax.eval_shape(values, starts[0], jnp.asarray(options.last_temperature), one_problem)[1].size
 
     def begin(start: Vector) -> tuple:
         none, scalar = jnp.zeros(constraints, start.dtype), jnp.zeros((), start.dtype)
         return start, transformation.init(start), none, LagrangianState(start, none, scalar, none, scalar)
 
-    return jax.lax.fori_loop(0, settings.outer * settings.inner, step, jax.vmap(begin)(starts))[3]
+    return jax.lax.fori_loop(0, outer_steps * inner_steps, step, jax.vmap(begin)(starts))[3]

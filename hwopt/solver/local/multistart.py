@@ -21,16 +21,16 @@ from hwopt.design.problem import Problem, evaluate
 from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.solver.deadline import Deadline, by_deadline
 from hwopt.solver.jit_options import quick_jit
-from hwopt.solver.local.augmented_lagrangian import LagrangianSettings, LagrangianState, minimise_all
+from hwopt.solver.local.augmented_lagrangian import LagrangianState, minimise_all
 from hwopt.solver.options import SEARCH, LocalOptions, SearchOptions
 from hwopt.solver.search.heuristics.rounding import best_candidate, rounding_candidates, sampled_start
 from hwopt.solver.search.solve_global import SearchProblem, heuristic_solution
 from hwopt.solver.solution import Certificate, Outcome, Solution, build_solution
 
 
-@partial(quick_jit, static=("form", "transformation", "count"), loops=True)
+@partial(quick_jit, static=("form", "transformation", "count", "options"), loops=True)
 def _solve(
-    form, transformation, count, template, starts, lowers, uppers, weights, elastic, limits, settings
+    form, transformation, count, template, starts, lowers, uppers, weights, elastic, limits, counts, options
 ) -> LagrangianState:
     """Solve a batch of problems of one form.
 
@@ -43,7 +43,7 @@ def _solve(
         eased = at.constraints.at[: weight.size].add(-weight * y[-1])
         return jnp.where(is_elastic, y[-1], at.objective), eased
 
-    return minimise_all(values, starts, lowers, uppers, (weights, elastic), settings, transformation, count)
+    return minimise_all(values, starts, lowers, uppers, (weights, elastic), counts, options, transformation, count)
 
 
 Boxes = Sequence[np.ndarray]
@@ -118,7 +118,7 @@ class _Relaxed:
         **Arguments:**
 
         - `boxes`: starts and bounds.
-        - `counts`: number of outer and of inner steps.
+        - `counts`: number of multiplier updates, and of descent steps before each.
         - `weights`: weights w of an elastic problem (problem, budget), or None.
 
         **Returns:** optima. Those of elastic problems have s as last variable.
@@ -129,15 +129,9 @@ class _Relaxed:
         columns += [np.zeros((size, len(problem.budgets))) if weights is None else weights, np.full(size, elastic)]
         padded = [jnp.asarray(column[np.minimum(np.arange(max(own.starts, size)), size - 1)]) for column in columns]
         limits = problem.limits * (1.0 - own.safety)
-        settings = LagrangianSettings(
-            outer=jnp.asarray(counts[0]),
-            inner=jnp.asarray(counts[1]),
-            penalty=(own.first_penalty, own.last_penalty),
-            rate=(own.first_rate, own.last_rate),
-            temperature=(own.first_temperature, own.last_temperature),
-        )
         form, count = problem.form, len(problem.constraints)
-        optimum = _solve(form, self.transformation, count, problem.template, *padded, limits, settings)
+        given = (*padded, limits, (jnp.asarray(counts[0]), jnp.asarray(counts[1])))
+        optimum = _solve(form, self.transformation, count, problem.template, *given, options=own)
         optimum = jax.tree.map(lambda leaf: np.asarray(leaf)[:size], optimum)
         return optimum if elastic else optimum._replace(y=optimum.y[:, :-1])
 
@@ -158,7 +152,7 @@ class _Relaxed:
             candidates = self.integer_boxes(relaxed.y[best])
             chosen = self.cheapest(candidates, (1, 1), own.looks)
             bar.update()
-            bar.set_postfix_str(f"re-optimising the best {len(chosen)} of {len(candidates)}")
+            bar.set_postfix_str(f"re-optimizing the best {len(chosen)} of {len(candidates)}")
             chosen = self.cheapest(chosen, (own.short_updates, own.short_steps), batch)
             final = self.solve(_stacked(chosen), self.integer_counts) if chosen else relaxed
             bar.update()
@@ -168,7 +162,7 @@ class _Relaxed:
         infeasibility = "" if feasible or self.deadline.over else self.minimal_relaxations(relaxed.y[best])
         agreeing = (np.abs(relaxed.objective - relaxed.objective[best]) < 1e-2) & (relaxed.constraints.max(1) < 1e-3)
         scope = (
-            f"best of {min(own.looks, len(candidates))} integer designs re-optimised, of {len(candidates)} around the "
+            f"best of {min(own.looks, len(candidates))} integer designs re-optimized, of {len(candidates)} around the "
             f"best of {batch} relaxed starts ({int(agreeing.sum())} of them agree within 1 %)"
         )
         return self.solution(
@@ -241,20 +235,19 @@ class _Relaxed:
         solved, more = elastic.constraints.max(axis=1) < 1e-3, elastic.y[:, -1]
         if solved[-1] and more[-1] < 1e-3:
             return (
-                "The relaxed model satisfies every budget; integers of chips, stages and replicas do not. Budgets relaxed by "
-                "what the design above exceeds them make one do; so may a wider box for the global batch."
+                "The continuous relaxation satisfies every budget; integer counts of chips, stages and replicas do not. Feasible "
+                "if the budgets are relaxed by what the design below exceeds them; a wider range of the global batch may help, too."
             )
-        text = f"These budgets conflict: {', '.join(budget.name for budget in budgets)}. "
         if not solved[-1]:
-            return f"{text}No relaxation of budgets makes one do: the plan itself does not fit (memory, heads, layers or batch)."
+            return "No relaxation of the budgets was found to help: the plan itself does not fit (memory, heads, layers or batch)."
         alone = [
             budget.relaxed_words(each, f"{100 * math.expm1(each):+.3g} %")
             for budget, each, holds in zip(budgets, more[:-1], solved[:-1], strict=True)
             if holds and each < 0.99 * math.log(self.own.most_factor)
         ]
-        text += f"All of them relaxed by {100 * math.expm1(more[-1]):.3g} % would do"
-        text += f"; so would one alone: {'; or '.join(alone)}." if alone else "; none alone would."
-        return text + " (Relaxed model: integers may need a little more.)"
+        text = f"Feasible if all budgets are relaxed by {100 * math.expm1(more[-1]):.3g} %"
+        text += f", or if one alone is: {'; or '.join(alone)}." if alone else "."
+        return text + " (Continuous relaxation: integer counts may need a little more.)"
 
 
 def _stacked(boxes: list[Boxes]) -> Boxes:

@@ -20,14 +20,13 @@ from typing import Any
 import numpy as np
 
 from hwopt.design.exact import ExactModel
-from hwopt.design.portfolio import CONTINUOUS
 from hwopt.design.problem import Budget, Problem
 from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.solver.deadline import Deadline
 from hwopt.solver.options import SEARCH, SearchOptions
 from hwopt.solver.portfolio.master import ChoiceFamily, JointDesign, MemberSearch, PortfolioSearch
 from hwopt.solver.portfolio.subproblem import MemberProblem
-from hwopt.solver.search.solve_global import log_values, solve_global
+from hwopt.solver.search.solve_global import solve_global
 from hwopt.solver.solution import Outcome
 
 
@@ -92,7 +91,7 @@ class JointBudgetSearch:
       of the options.
     - `best`: best joint design that satisfies the joint budgets.
     - `bound`: least bound of discarded nodes.
-    - `open`: open nodes of allocations.
+    - `nodes`: open nodes of allocations.
     - `root`: the first search, in which each member may use the whole budget.
     - `running`: the search over parts in progress.
     """
@@ -103,7 +102,7 @@ class JointBudgetSearch:
     most: int | None = None
     best: JointDesign = field(default_factory=JointDesign)
     bound: float = math.inf
-    open: list[BudgetAllocation] = field(default_factory=list)
+    nodes: list[BudgetAllocation] = field(default_factory=list)
     root: PortfolioSearch | None = None
     running: PortfolioSearch | None = None
     searches: int = 0
@@ -117,12 +116,7 @@ class JointBudgetSearch:
         """Proved lower bound of the total cost of any joint design."""
         if self.root is not None and self.running is self.root:
             return self.root.proved_bound
-        return min([self.bound, *(each.floor for each in self.open)]) if self.open or self.complete else 0.0
-
-    @property
-    def nodes(self) -> list[BudgetAllocation]:
-        """Open nodes of allocations."""
-        return self.open
+        return min([self.bound, *(each.floor for each in self.nodes)]) if self.nodes or self.complete else 0.0
 
     @property
     def alone(self) -> dict[tuple[int, int], MemberSearch]:
@@ -142,11 +136,11 @@ class JointBudgetSearch:
     def run(self, progress: Callable[[Any], None] | None = None) -> None:
         """Search until all nodes are discarded, or until a limit of time, nodes or searches."""
         shape = len(self.budgets), len(self.families[0].asked)
-        self.open = [BudgetAllocation(np.zeros(shape), np.ones(shape))]
+        self.nodes = [BudgetAllocation(np.zeros(shape), np.ones(shape))]
         options = self.options.portfolio
         most = options.joint_searches if self.most is None else self.most
-        while self.open and self.searches < most and self.boxes < options.nodes and not self.deadline.over:
-            box = min(self.open, key=lambda each: each.floor)
+        while self.nodes and self.searches < most and self.boxes < options.nodes and not self.deadline.over:
+            box = min(self.nodes, key=lambda each: each.floor)
             if box.floor > self.best.value / (1.0 + options.joint_gap):
                 self._replace(box, [])
                 continue
@@ -171,7 +165,7 @@ class JointBudgetSearch:
             tried = self._searched(box.wanted(used), progress)
             if tried.best is not self.best and self._hold(self.used(tried.best)):
                 self.best = tried.best
-        self.complete = not self.open
+        self.complete = not self.nodes
 
     def last_look(self) -> None:
         """Find a first joint design that satisfies the joint budgets; see `PortfolioSearch.last_look`."""
@@ -200,7 +194,7 @@ class JointBudgetSearch:
         """Replace a node by its children. Without children, its bound is recorded."""
         if not others:
             self.bound = min(self.bound, box.floor)
-        self.open = [*(each for each in self.open if each is not box), *others]
+        self.nodes = [*(each for each in self.nodes if each is not box), *others]
         return others
 
     def _searched(self, shares: np.ndarray, progress: Callable[[Any], None] | None) -> PortfolioSearch:
@@ -228,12 +222,8 @@ class JointBudgetSearch:
 
     def _used(self, work: MemberSearch, clock: float) -> np.ndarray:
         problem = work.asked.problems[work.machine]
-        point = log_values(problem, work.values)
-        for column, each in enumerate(problem.variables):
-            if each.name in CONTINUOUS:
-                point[column] = math.log(clock)
         own = len(problem.budgets) - len(self.budgets)
-        logarithms = np.asarray(work.asked.models[work.machine].at(point[None]).constraints)[0]
+        logarithms = work.exact(np.array([clock])).constraints[0]
         limits = np.array([each.limit for each in problem.budgets])
         used = np.exp(logarithms[: len(limits)]) * limits
         return used[own:] / np.array([each.limit for each in self.budgets])

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from hwopt.declared import derived, shown
 from hwopt.design.portfolio import Portfolio
 from hwopt.errors import UserError
 from hwopt.model.report import FEASIBILITY_TOLERANCE
@@ -22,9 +23,9 @@ from hwopt.solver.solution import (
 )
 
 _NOT_FEASIBLE = {
-    Outcome.infeasible: "Infeasible, proved: no parts of the stated scope satisfy the budgets of all members.",
-    Outcome.not_found: "Stopped: no parts were found that satisfy the budgets of all members, and none are proved impossible; give "
-    "the search more time, or relax a budget.",
+    Outcome.infeasible: "Infeasible: no shared components in the search space satisfy the budgets of all members (proved).",
+    Outcome.not_found: "Stopped: no shared components that satisfy the budgets of all members were found, but there may be some. "
+    "Search longer, or relax a budget.",
 }
 
 
@@ -44,15 +45,15 @@ class MemberAnswer:
     - `on_its_parts_bound`: lower bound of that total cost.
     """
 
-    name: str
-    weight: float
-    counted: str
     solution: Solution
-    cost: float
-    alone_bound: float
-    alone: float | None
-    on_its_parts: float | None = None
-    on_its_parts_bound: float | None = None
+    name: str = shown()
+    weight: float = shown()
+    counted: str = shown()
+    cost: float = shown(key="cost_usd")
+    alone_bound: float = shown(key="alone_lower_bound_usd")
+    alone: float | None = shown(key="alone_usd")
+    on_its_parts: float | None = shown(default=None, key="all_on_its_parts_usd")
+    on_its_parts_bound: float | None = shown(default=None, key="all_on_its_parts_lower_bound_usd")
 
 
 def joint_budget_uses(portfolio: Portfolio, solutions: Sequence[Solution]) -> tuple[BudgetUse, ...]:
@@ -80,16 +81,16 @@ class PortfolioSolution:
     """
 
     portfolio: Portfolio
-    outcome: Outcome
     objective: float
-    parts: dict[str, DesignValue]
     members: tuple[MemberAnswer, ...]
-    certificate: Certificate
-    infeasibility: str = ""
-    choices: tuple[Branch, ...] = ()
-    budgets: tuple[BudgetUse, ...] = ()
+    outcome: Outcome = shown(meaning="how the search ended")
+    parts: dict[str, DesignValue] = shown()
+    certificate: Certificate = shown()
+    infeasibility: str = shown(default="")
+    choices: tuple[Branch, ...] = shown("", "outcome of each combination of choices", default=())
+    budgets: tuple[BudgetUse, ...] = shown(default=(), optional=True)
 
-    @property
+    @derived(meaning="whether every budget and limit holds; exit code 1 where it is false")
     def feasible(self) -> bool:
         """Whether each member has a design on the same parts that satisfies all budgets."""
         if self.outcome is Outcome.evaluated:
@@ -101,22 +102,22 @@ class PortfolioSolution:
         """Value by field of the best combination of choices."""
         return next((dict(each.chosen) for each in self.choices if each.fate is BranchOutcome.best), {})
 
-    @property
+    @derived(key="separate_lower_bound")
     def separate_bound(self) -> float:
-        """Lower bound of the total cost if each member had its own best parts."""
-        return sum(each.alone_bound for each in self.members)
+        """Lower bound of the total cost if each member had its own best parts; nan without members."""
+        return sum(each.alone_bound for each in self.members) if self.members else math.nan
 
-    @property
+    @derived(key="message")
     def headline(self) -> str:
         """The outcome in a sentence."""
         gap = self.certificate.gap
         if self.outcome is Outcome.evaluated:
             return self.outcome.value
         if not self.feasible:
-            return _NOT_FEASIBLE[self.outcome]
+            return _NOT_FEASIBLE[self.outcome] + self.certificate.stop_words
         if gap is None:
-            return UNBOUNDED
-        return self.outcome.value.format(gap=f"{100 * gap:.2g} %")
+            return UNBOUNDED + self.certificate.stop_words
+        return self.outcome.value.format(gap=f"{100 * gap:.2g} %") + self.certificate.stop_words
 
 
 def evaluate_portfolio(portfolio: Portfolio, designs: Mapping[str, Mapping[str, float]]) -> PortfolioSolution:
@@ -135,10 +136,10 @@ def evaluate_portfolio(portfolio: Portfolio, designs: Mapping[str, Mapping[str, 
     kept = {name: replace(part, lower=part.value, upper=part.value, at_bound=None) for name, part in parts.items()}
     solutions = [replace(each, design=each.design | kept) for each in solutions]
     members = tuple(
-        MemberAnswer(each.name, each.weight, each.counted, found, each.weight * found.objective, math.nan, None)
+        MemberAnswer(found, each.name, each.weight, each.counted, each.weight * found.objective, math.nan, None)
         for each, found in zip(portfolio.members, solutions, strict=True)
     )
     uses = joint_budget_uses(portfolio, solutions)
     proof = Certificate(math.nan, joint_violation(uses, solutions), "stated designs of all members, by the exact model")
     total = sum(each.cost for each in members)
-    return PortfolioSolution(portfolio, Outcome.evaluated, total, parts, members, proof, budgets=uses)
+    return PortfolioSolution(portfolio, total, members, Outcome.evaluated, parts, proof, budgets=uses)

@@ -27,7 +27,7 @@ from hwopt.solver.portfolio.subproblem import MemberProblem, MemberSearch
 from hwopt.solver.search.categorical import choice_group, grouped_choices, stated
 from hwopt.solver.search.node_relaxations import CHOICE
 from hwopt.solver.search.search_tree import SearchResult
-from hwopt.solver.search.solve_global import AGREES, SearchProblem, best_design, solve_global
+from hwopt.solver.search.solve_global import AGREES, SearchProblem, best_design, search_bar, solve_global
 from hwopt.solver.solution import Branch, BranchOutcome, Certificate, Outcome, Solution
 
 AnySearch = PortfolioSearch | JointBudgetSearch
@@ -119,7 +119,7 @@ def certified_portfolio(
     )
 
     def work() -> PortfolioSolution:
-        with jax.enable_x64(True), tqdm(total=1.0, desc="optimize", disable=not progress, leave=False) as bar:
+        with jax.enable_x64(True), search_bar(progress) as bar:
             search.run(lambda now: _show(bar, now))
             return _answer(rows, portfolios, search, explain)
 
@@ -155,6 +155,7 @@ def _answer(
         scope=_scope(search, len(portfolios)),
         lower_bound=bound if proved else None,
         gap=objective / bound - 1.0 if proved else None,
+        stopped=None if search.complete else search.deadline.stop,
     )
     outcome = (
         Outcome.proved
@@ -169,18 +170,18 @@ def _answer(
         for i, (work, solution) in enumerate(zip(best.works, solutions, strict=True))
     )
     choices = _fates(rows, search, number, objective)
-    return PortfolioSolution(portfolio, outcome, objective, parts, members, proof, choices=choices, budgets=uses)
+    return PortfolioSolution(portfolio, objective, members, outcome, parts, proof, choices=choices, budgets=uses)
 
 
 def _scope(search: AnySearch, combinations: int) -> str:
     among = f"{combinations} combinations of choices, " if combinations > 1 else ""
     parts = ", ".join(name for name in search.families[0].box if name != CHOICE)
-    what = "shares of budgets" if isinstance(search, JointBudgetSearch) else "parts"
-    left = "" if search.complete else f"; stopped with {len(search.nodes)} boxes of {what} left"
+    what = "shares of budgets" if isinstance(search, JointBudgetSearch) else "components"
+    left = "" if search.complete else f"; stopped with {len(search.nodes)} open nodes over {what}"
     shared = f", {search.searches} searches for shares of budgets" if isinstance(search, JointBudgetSearch) else ""
     return (
-        f"global over {among}parts ({parts}) and the plans of all members in them: {search.boxes_of_parts} boxes of parts, "
-        f"{search.boxes:,} convex programmes bounded{shared}{left}"
+        f"global over {among}components ({parts}) and the plans of all members on them: {search.boxes_of_parts} nodes over "
+        f"components, {search.boxes:,} node relaxations solved{shared}{left}"
     )
 
 
@@ -228,10 +229,10 @@ def _member(
     ):
         on_its_parts = (min(on_its_parts[0], total), on_its_parts[1])  # the solution itself is on these parts
     return MemberAnswer(
+        solution,
         each.name,
         each.weight,
         each.counted,
-        solution,
         each.weight * solution.objective,
         min(one.bound for one in alone),
         value,
@@ -247,18 +248,19 @@ def _without_design(
     none = [each for (at, _), each in search.alone.items() if at == 0 and math.isinf(each.bound)]
     proved = search.complete and math.isinf(search.bound)
     limits = ", ".join(each.name for each in portfolio.budgets)
-    text = "Each member has designs, but none in the same parts" if proved else ""
-    text += f" within the budgets of all ({limits})" if proved and limits else ""
+    text = "Each member has feasible designs, but none on the same components" if proved else ""
+    text += f" within the joint budgets ({limits})" if proved and limits else ""
     if none and len(portfolios) == 1:
         name = none[0].asked.member.name
         text = f"Member '{name}' has no design of its own that satisfies its budgets"
         if explain:
             text += f": {solve_global(none[0].asked.problems[0], deadline=search.deadline, options=search.options).infeasibility}"
     verdict = "infeasible, proved, over" if proved else "no design found, unproved, over"
-    proof = Certificate(math.nan, math.nan, f"{verdict} {_scope(search, len(portfolios)).removeprefix('global over ')}")
+    scope = f"{verdict} {_scope(search, len(portfolios)).removeprefix('global over ')}"
+    proof = Certificate(math.nan, math.nan, scope, stopped=None if search.complete else search.deadline.stop)
     outcome = Outcome.infeasible if proved else Outcome.not_found
     choices = _fates(rows, search, -1, math.inf)
-    return PortfolioSolution(portfolio, outcome, math.inf, {}, (), proof, text and text.rstrip(".") + ".", choices)
+    return PortfolioSolution(portfolio, math.inf, (), outcome, {}, proof, text and text.rstrip(".") + ".", choices)
 
 
 def _fates(rows: Sequence[Branch], search: AnySearch, best: int, objective: float) -> tuple[Branch, ...]:
@@ -282,4 +284,4 @@ def _show(bar: tqdm, now: AnySearch) -> None:
     gap = (
         f"gap {100 * (value / bound - 1.0):.2g} %" if math.isfinite(value) and bound > 0.0 else "no list of designs yet"
     )
-    bar.set_postfix_str(f"{now.boxes_of_parts} boxes of parts, {now.boxes:,} boxes bounded, {gap}")
+    bar.set_postfix_str(f"{now.boxes_of_parts} nodes over components, {now.boxes:,} nodes bounded, {gap}")

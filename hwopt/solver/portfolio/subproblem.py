@@ -21,7 +21,7 @@ from functools import cached_property
 
 import numpy as np
 
-from hwopt.design.exact import ExactModel
+from hwopt.design.exact import ExactModel, ExactValues
 from hwopt.design.lattices import lattice_of
 from hwopt.design.portfolio import CONTINUOUS, Member, parts_of
 from hwopt.design.problem import Problem
@@ -163,6 +163,15 @@ class MemberSearch:
         """Index of the best design's machine, from 0."""
         return int(self.values.get(CHOICE, 1.0)) - 1
 
+    def exact(self, clocks: np.ndarray) -> ExactValues:
+        """Evaluate the best design's plan at some clocks by the exact model."""
+        problem = self.asked.problems[self.machine]
+        points = np.repeat(log_values(problem, self.values)[None], len(clocks), axis=0)
+        for column, each in enumerate(problem.variables):
+            if each.name in CONTINUOUS:
+                points[:, column] = np.log(clocks)
+        return self.asked.models[self.machine].at(points)
+
     def at_clocks(self, clocks: np.ndarray, held: bool = True) -> np.ndarray:
         """Return the weighted cost of the best design's plan at some clocks, by the exact model.
 
@@ -171,11 +180,6 @@ class MemberSearch:
         - `clocks`: clocks to evaluate.
         - `held`: whether the cost is infinite where the plan is infeasible.
         """
-        problem = self.asked.problems[self.machine]
-        points = np.repeat(log_values(problem, self.values)[None], len(clocks), axis=0)
-        for column, each in enumerate(problem.variables):
-            if each.name in CONTINUOUS:
-                points[:, column] = np.log(clocks)
-        exact = self.asked.models[self.machine].at(points)
+        exact = self.exact(clocks)
         holds = (exact.violation <= FEASIBILITY_TOLERANCE) | (not held)
         return np.where(holds, self.weight * np.exp(exact.objective), np.inf)

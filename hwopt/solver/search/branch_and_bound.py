@@ -73,11 +73,9 @@ def search_all(
     branches: Sequence[NodeRelaxations],
     results: Sequence[SearchResult],
     *,
-    tolerance: float | None = None,
-    deadline: Deadline | None = None,
-    most_boxes: int | None = None,
-    progress: Callable[[Sequence[SearchResult]], None] | None = None,
-    exact: Sequence[Sequence[ExactModel]] = (),
+    deadline: Deadline,
+    progress: Callable[[Sequence[SearchResult]], None],
+    exact: Sequence[Sequence[ExactModel]],
 ) -> None:
     """Minimize over several problems at once, with one incumbent for all.
 
@@ -88,16 +86,14 @@ def search_all(
 
     - `branches`: node relaxations of each problem.
     - `results`: result of each problem, updated in place.
-    - `most_boxes`: maximum number of bounded nodes of each problem.
+    - `deadline`: see `search`.
     - `progress`: called with all results after each round.
     - `exact`: exact models of each problem.
-    - `tolerance`, `deadline`: see `search`.
     """
-    deadline, incumbent = deadline or Deadline(), Incumbent()
-    models = exact or [()] * len(branches)
+    incumbent = Incumbent()
     works = [
-        SearchState(each, each.options.tree.gap if tolerance is None else tolerance, deadline, result, incumbent, model)
-        for each, result, model in zip(branches, results, models, strict=True)
+        SearchState(each, each.options.tree.gap, deadline, result, incumbent, models)
+        for each, result, models in zip(branches, results, exact, strict=True)
     ]
     under_way = {i: rounds(work) for i, work in enumerate(works)}
     with contextlib.suppress(OutOfTime):
@@ -107,11 +103,9 @@ def search_all(
                 works[at].drop()
                 del under_way[at]
                 continue
-            most = branches[at].options.tree.nodes if most_boxes is None else most_boxes
-            if next(under_way[at], None) is None or results[at].boxes >= most:
+            if next(under_way[at], None) is None or results[at].boxes >= works[at].tree.nodes:
                 del under_way[at]
-            if progress:
-                progress(results)
+            progress(results)
             if deadline.over:
                 return
 

@@ -16,7 +16,7 @@ from hwopt.design.problem import Problem, ProblemForm, own_margins, set_variable
 from hwopt.integers.system import System
 from hwopt.model.estimate import Lifted, lifted_estimate
 from hwopt.solver.gp import monotone_cuts
-from hwopt.solver.gp.canonical import ProgramBuilder, ProgramDraft, draft, ratio
+from hwopt.solver.gp.canonical import ConvexProgram, ProgramBuilder, draft, ratio
 from hwopt.solver.gp.integer_relaxation import Ends, relaxed_system
 from hwopt.solver.gp.reader import read, read_line
 from hwopt.solver.gp.signomial import Algebra, Signomial, number
@@ -149,7 +149,7 @@ class Canonical:
         extra: Mapping[str, Signomial] | None = None,
         goal: Signomial | None = None,
         rows_of: Callable[[Algebra], ProgramBuilder] = ProgramBuilder,
-    ) -> ProgramDraft:
+    ) -> ConvexProgram:
         """Return the draft of the convex program.
 
         **Arguments:**
@@ -206,25 +206,24 @@ def canonicalize(
 
     **Raises:** `NotDGP` where the model has no form as a geometric program.
     """
-    leaves, tree = jax.tree.flatten(problem.template)
-    shapes = tuple(np.shape(leaf) for leaf in leaves)
-    form = problem.form
+    key = problem.trace_key
     roots = [
         algebra.variable(name, *box) for name, box in (lifted_boxes(problem.template) | dict(lifted or {})).items()
     ]
     free = [values[name] for name in sorted(each.name for each in problem.variables)]  # jax's order of dict entries
     numbers = [number(each) for each in limits or [budget.limit for budget in problem.budgets]]
-    arguments = [_argument(each) for each in (*free, *roots, *numbers)]
+    arguments = [each if each.constant is None else each.constant for each in (*free, *roots, *numbers)]
     learns = any(each.name == "loss" for each in (problem.objective, *(b.metric for b in problem.budgets)))
     if template is None:
         known, varied = flat_numbers(problem.template), varied or {}
         known[list(varied)] = 0.0
-        line, names = _line(form, tree, shapes, known.tobytes(), tuple(varied), learns)
+        line, names = _line(*key, known.tobytes(), tuple(varied), learns)
         results = read_line(line, [*varied.values(), *arguments], algebra)
     else:
-        jaxpr, every = _jaxpr(form, tree, shapes)
+        jaxpr, every = _jaxpr(*key)
         names = _needed(every, learns)
-        results = read(jaxpr, [*template, *map(_as_array, arguments)], algebra, [name in names for name in every])
+        arrays = [objects([each], ()) if isinstance(each, Signomial) else each for each in arguments]
+        results = read(jaxpr, [*template, *arrays], algebra, [name in names for name in every])
         results = [each[()] if each.dtype == object else each for each in results if each is not None]
     outputs: dict[str, Any] = dict(zip(names, results, strict=True))
     objective = outputs.pop(_GOAL)
@@ -249,15 +248,6 @@ def canonicalize(
 def flat_numbers(template: Any) -> np.ndarray:
     """Return all numbers of a template as one array (number,), leaf after leaf."""
     return np.concatenate([np.asarray(leaf, np.float64).ravel() for leaf in jax.tree.leaves(template)])
-
-
-def _argument(value: Signomial) -> Signomial | np.ndarray:
-    """Return an argument of the reader: constants as arrays."""
-    return value if value.constant is None else value.constant
-
-
-def _as_array(value: Signomial | np.ndarray) -> np.ndarray:
-    return objects([value], ()) if isinstance(value, Signomial) else value
 
 
 def _share(value: Any, algebra: Algebra, is_share: bool) -> Signomial:

@@ -17,20 +17,24 @@ from hwopt.design.lattices import lattice_of, reason_without_lattice
 from hwopt.design.problem import Problem
 from hwopt.errors import UserError
 from hwopt.integers.system import Integer, Role, System
+from hwopt.model.report import FEASIBILITY_TOLERANCE
+from hwopt.progress import counted
 from hwopt.solver.deadline import Deadline, by_deadline
 from hwopt.solver.options import SEARCH, SearchOptions
-from hwopt.solver.search.branch_and_bound import final_heuristic, search_all, stopped_early
+from hwopt.solver.search.branch_and_bound import final_heuristic, search, search_all, stopped_early
 from hwopt.solver.search.canonicalize import exponent_places, flat_numbers
-from hwopt.solver.search.node_relaxations import CHOICE, MachineRelaxations, NodeRelaxations
+from hwopt.solver.search.node_relaxations import CHOICE, ElasticProblem, MachineRelaxations, NodeRelaxations
 from hwopt.solver.search.search_tree import MachineState, SearchResult
 from hwopt.solver.search.solve_global import (
     SearchProblem,
     best_design,
     certified_solution,
+    heuristic_design,
     infeasible_solution,
+    search_bar,
     stopped_solution,
 )
-from hwopt.solver.solution import Branch, BranchOutcome, Solution
+from hwopt.solver.solution import Branch, BranchOutcome, Certificate, Outcome, Solution
 
 MOST_BRANCHES = 512
 """Maximum number of combinations of choices. Each takes a few seconds unless its first bound rules it out."""
@@ -102,13 +106,21 @@ class ChoiceGroup:
 
     @property
     def machines(self) -> list[MachineState]:
-        """Incumbent value and bounds of each member."""
+        """Return how far the search is for each alternative of the group, in the order of `members`.
+
+        A state has the objective of the best design found and lower bounds on the objective, all as natural logarithms. The
+        bounds cover the discarded and the open parts of the search tree.
+        """
         if self.programmes.machines is None:
             result = self.result
             open_bound = math.inf if result.complete else result.open_bound
-            return [MachineState(result.value, result.bound, open_bound)]
-        unseen = MachineState(open_bound=math.inf if self.result.rounds else -math.inf)
-        return [self.result.machines.get(i, unseen) for i in range(1, len(self.members) + 1)]
+            return [MachineState(result.point, result.value, result.design, result.bound, open_bound)]
+        states = [self.result.machines.get(i, MachineState()) for i in range(1, len(self.members) + 1)]
+        if self.result.rounds or self.result.complete:
+            return states
+        return [
+            replace(each, open_bound=-math.inf) for each in states
+        ]  # designs that start a search come before any bound
 
     def winner(self) -> tuple[int, np.ndarray]:
         """Return the index of the incumbent's member, and the incumbent as a point of that member's lattice."""
@@ -129,11 +141,9 @@ def grouped_choices(problems: Mapping[int, Problem], options: SearchOptions = SE
     lattices = {i: lattice_of(problem) for i, problem in problems.items()}
     for i, problem in problems.items():
         boxes = tuple((each.name, each.lower, each.upper) for each in problem.variables)
-        leaves, tree = jax.tree.flatten(problem.template)
-        shapes = tuple(map(np.shape, leaves))
-        powers = flat_numbers(problem.template)[list(exponent_places(problem.form, tree, shapes))].tobytes()
-        key = (problem.form, tree, shapes, boxes, tuple(problem.limits), repr(lattices[i]), powers)
-        groups.setdefault(key, []).append(i)
+        form = problem.trace_key
+        powers = flat_numbers(problem.template)[list(exponent_places(*form))].tobytes()
+        groups.setdefault((form, boxes, tuple(problem.limits), repr(lattices[i]), powers), []).append(i)
     return [choice_group(members, problems, lattices[members[0]], options) for members in groups.values()]
 
 
@@ -165,6 +175,7 @@ def certified_choice(
     deadline: Deadline | None = None,
     progress: bool = False,
     explain: bool = True,
+    figures: bool = False,
     options: SearchOptions = SEARCH,
 ) -> Solution:
     """Optimize globally over a lattice of designs and all combinations of choices.
@@ -173,6 +184,7 @@ def certified_choice(
 
     - `asked`: the combinations, as `choice_states` returns them.
     - `deadline`, `progress`, `explain`, `options`: see `solve_global`.
+    - `figures`: whether to find designs of the other combinations too, each by a bounded search (`with_design`).
 
     **Returns:** the best design of all combinations, whose certificate covers them all. Its `choices` state the outcome of
     each.
@@ -202,7 +214,7 @@ def certified_choice(
         )
 
     def work() -> Solution | None:
-        with jax.enable_x64(True), tqdm(total=1.0, desc="optimize", disable=not progress, leave=False) as bar:
+        with jax.enable_x64(True), search_bar(progress) as bar:
             show = lambda now: _show(bar, now)
             models = [[ExactModel(problems[i]) for i in group.members] for group in groups]
             search_all([each.programmes for each in groups], results, deadline=deadline, progress=show, exact=models)
@@ -214,7 +226,55 @@ def certified_choice(
             return certified_solution(best, best_design(best, best.problem, best.result.point))
 
     solution = by_deadline(deadline, work, lambda: None) or stopped_solution(question(_looked_at(groups, options)))
-    return replace(solution, choices=_fates(asked, problems, groups, solution))
+    rows = _fates(asked, problems, groups, solution)
+    if figures:
+        by_deadline(deadline, lambda: _design_others(rows, groups, deadline, options), lambda: None)
+    return replace(solution, choices=tuple(sorted(rows, key=lambda row: row.rank)))
+
+
+def _design_others(
+    rows: list[Branch], groups: Sequence[ChoiceGroup], deadline: Deadline, options: SearchOptions
+) -> None:
+    """Give combinations other than the best a design from a bounded search, those of the least bounds first."""
+    others = [(rows[i].rank, i, group) for group in groups for i in group.members if rows[i].solution is None]
+    with jax.enable_x64(True):
+        for _, i, group in counted(
+            sorted(others, key=lambda each: each[:2])[: options.heuristic.candidates], "candidate"
+        ):
+            if not deadline.over:
+                rows[i] = with_design(rows[i], group, group.members.index(i), deadline, options)
+
+
+def with_design(row: Branch, group: ChoiceGroup, place: int, deadline: Deadline, options: SearchOptions) -> Branch:
+    """Return a combination with the best design that a bounded search finds, or else with the one nearest to its budgets.
+
+    The search is one run of the evolutionary heuristic with the exact model, of `last_generations` generations. The convex
+    programs of its best `solved_designs` designs are then solved. The design of the common search counts if it is better.
+    Without any design, a second run minimizes the factor by which the budgets are exceeded.
+
+    **Arguments:** `group`, `place`: the combination is `group.members[place]`.
+    """
+    only = lambda each: replace(each, lower=place + 1, upper=place + 1) if each.name == CHOICE else each
+    lattice = replace(group.programmes.lattice, coordinates=tuple(map(only, group.programmes.lattice.coordinates)))
+    longer = replace(options.heuristic, first_generations=options.heuristic.last_generations)
+    programmes = replace(group.programmes, lattice=lattice, options=replace(options, heuristic=longer))
+    question = SearchProblem(row.question, lattice, ExactModel(row.question), deadline)
+    best, infeasible = group.machines[place], row.fate is BranchOutcome.infeasible
+    if not infeasible:
+        found = search(programmes, most_boxes=1, deadline=deadline, exact=[question.model] * len(group.members))
+        best = min(best, found, key=lambda each: each.value)
+    if best.point is None:
+        elastic = ElasticProblem(tuple(each.name for each in row.question.budgets), options.elastic.most_factor)
+        best = final_heuristic(replace(programmes, elastic=elastic, recordings=[], forms=[]), SearchResult())
+    if best.point is None:
+        return row
+    design = heuristic_design(question, best)
+    value = math.exp(design.exact.objective) if design.violation <= FEASIBILITY_TOLERANCE else None
+    bound = value and row.lower_bound
+    gap, scope = value / bound - 1.0 if value and bound else None, "one combination of choices, by a bounded search"
+    proof = Certificate(math.nan, design.violation, scope, bound, gap, stopped="node limit")
+    outcome = Outcome.best_found if value else Outcome.infeasible if infeasible else Outcome.not_found
+    return replace(row, objective=value, solution=design.solution(question, proof, outcome))
 
 
 def _looked_at(groups: Sequence[ChoiceGroup], options: SearchOptions) -> Sequence[ChoiceGroup]:
@@ -243,21 +303,21 @@ def _show(bar: tqdm, now: Sequence[SearchResult]) -> None:
     value, bound = min(each.value for each in now), min(each.proved_bound for each in now)
     gap = f"gap {100 * math.expm1(value - bound):.2g} %" if math.isfinite(value - bound) else "no design yet"
     done = sum(each.complete for each in now)
-    bar.set_postfix_str(f"{done} of {len(now)} lattices, {sum(each.boxes for each in now):,} boxes bounded, {gap}")
+    bar.set_postfix_str(f"{done} of {len(now)} lattices, {sum(each.boxes for each in now):,} nodes bounded, {gap}")
 
 
 def _fates(
     asked: Sequence[Branch], problems: Mapping[int, Problem], groups: Sequence[ChoiceGroup], solution: Solution
-) -> tuple[Branch, ...]:
-    """Return the outcome of each combination: the best first, refused ones last."""
+) -> list[Branch]:
+    """Return the outcome of each combination, in the order of `asked`."""
     rows = list(asked)
     for group in groups:
         for i, machine in zip(group.members, group.machines, strict=True):
             rows[i] = _fate(asked[i], machine, group.result.complete)
     if solution.feasible:
         first = next(i for i, problem in problems.items() if problem is solution.problem)
-        rows[first] = replace(rows[first], fate=BranchOutcome.best, objective=solution.objective)
-    return tuple(sorted(rows, key=lambda row: row.rank))
+        rows[first] = replace(rows[first], fate=BranchOutcome.best, objective=solution.objective, solution=solution)
+    return rows
 
 
 def _fate(each: Branch, machine: MachineState, complete: bool) -> Branch:

@@ -89,7 +89,7 @@ def fixed_integer_program(
         canonical = canonicalize(problem, algebra, values, template=template, lifted=lifted)
         draft = canonical.draft(ties, rows_of=rows_of)
     except NotDGP as reason:
-        raise NoDerivative(f"the model cannot be read as a convex programme there: {reason}") from None
+        raise NoDerivative(f"the model cannot be read as a convex program at this design: {reason}") from None
     return draft.programme(nodes), np.broadcast_to(canonical.holds, (nodes,))
 
 
@@ -147,24 +147,6 @@ def solve_accurately(programme: ConvexProgram, options: SearchOptions = SEARCH) 
         if answers.status[0] != SolveStatus.unresolved:
             break
     return answers
-
-
-def optimum_near(
-    problem: Problem, point: np.ndarray, start: Mapping[str, float], options: SearchOptions = SEARCH
-) -> tuple[float, dict[str, float]]:
-    """Return the objective at the optimum of one integer design, and the values of its continuous variables, SI units.
-
-    The optimum is the local one that sequential convex programming reaches from `start`.
-
-    **Raises:** `NoDerivative`; see `boxes_around`.
-    """
-    near = boxes_around(problem, point, start, options)
-    programme, _ = fixed_integer_program(
-        problem, point, perturbed_templates(problem, (), np.zeros((0, 2))), near, Condensation, options
-    )
-    answers = solve_accurately(programme, options)
-    found = {name: math.exp(y) for name, y in zip(programme.names, answers.y[0], strict=True) if name in near}
-    return math.exp(answers.objective[0] + programme.constant[0]), found
 
 
 def _around(value: float, width: float, ends: tuple[float, float], options: RefinementOptions) -> tuple[float, float]:

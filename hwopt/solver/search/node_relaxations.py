@@ -11,7 +11,7 @@ import numpy as np
 from hwopt.design.problem import Problem
 from hwopt.integers.boxes import Boxes, joined_boxes
 from hwopt.integers.system import System
-from hwopt.solver.gp.canonical import ConvexProgram, ProgramDraft
+from hwopt.solver.gp.canonical import ConvexProgram
 from hwopt.solver.gp.integer_relaxation import Ends, quantity_ranges
 from hwopt.solver.gp.reader import NotDGP
 from hwopt.solver.gp.replay import Replay
@@ -170,7 +170,7 @@ class NodeRelaxations:
 
     def _draft(
         self, ends: Ends, limits: Sequence[Any] | None = None, varied: Mapping[int, Any] | None = None
-    ) -> tuple[ProgramDraft, np.ndarray]:
+    ) -> tuple[ConvexProgram, np.ndarray]:
         algebra = Algebra(options=self.options.reformulation)
         values, ties = free_values(self.problem, self.lattice, algebra, ends)
         goal, budgets = (None, None) if self.elastic is None else self.elastic(algebra)
@@ -233,7 +233,7 @@ def _narrowing(lattice: System, trails: int = SEARCH.replay.trails) -> list[Boxe
 class _CachedTrace:
     """Traced canonicalization that can be replayed for other nodes and budget limits."""
 
-    draft: ProgramDraft
+    draft: ConvexProgram
     recording: Replay
     points: bool
 

@@ -17,7 +17,7 @@ from hwopt.solver.deadline import Deadline
 from hwopt.solver.interior_point.result import SolveStatus
 from hwopt.solver.options import SearchOptions, TreeOptions
 from hwopt.solver.search.bounding import BoundedNodes, bound_nodes, solve_nodes
-from hwopt.solver.search.heuristics.feasibility_repair import FeasibilityRepair
+from hwopt.solver.search.heuristics.feasibility_repair import repaired
 from hwopt.solver.search.node_relaxations import CHOICE, NodeRelaxations
 
 
@@ -55,7 +55,9 @@ class SearchResult:
 class MachineState:
     """Incumbent and bounds of one alternative machine, where a search covers several. Logarithms."""
 
+    point: np.ndarray | None = None  # integers of its best design
     value: float = math.inf  # objective of its best design
+    design: dict[str, float] = field(default_factory=dict)  # continuous variables of its best design, as solved
     bound: float = math.inf  # least bound of its discarded nodes
     open_bound: float = math.inf  # least bound of its open nodes
 
@@ -280,19 +282,20 @@ class SearchState:
         doubtful = np.flatnonzero(good & relaxed & (lower < self.result.value))
         values[doubtful] = np.inf
         if self.exact and alone and len(doubtful):
-            points = FeasibilityRepair(self.programmes, self.exact)
-            values[doubtful], answers.y[doubtful] = points.held(
-                boxes[doubtful], programme, doubtful, answers.y[doubtful]
+            values[doubtful], answers.y[doubtful] = repaired(
+                self.programmes, self.exact, boxes[doubtful], programme, doubtful, answers.y[doubtful]
             )
         for i in np.flatnonzero(good & np.isfinite(values)):
             value = float(values[i])
-            for machine, best in self._by_machine(boxes[i : i + 1], np.array([value])):
-                machine.value = min(machine.value, best)
-            if value < self.result.value:
-                pairs = zip(programme.names, answers.y[i], strict=True)
-                self.result.design = {name: math.exp(y) for name, y in pairs if name}
-                self.result.point, self.result.value = boxes.low[i].copy(), value
-                self.incumbent.value = min(self.incumbent.value, value)
+            for each in (
+                self.result,
+                *(machine for machine, _ in self._by_machine(boxes[i : i + 1], values[i : i + 1])),
+            ):
+                if value < each.value:
+                    pairs = zip(programme.names, answers.y[i], strict=True)
+                    each.design = {name: math.exp(y) for name, y in pairs if name}
+                    each.point, each.value = boxes.low[i].copy(), value
+            self.incumbent.value = min(self.incumbent.value, value)
 
     def tightened(self, queue: OpenNodes) -> tuple[Boxes, np.ndarray]:
         """Remove the parts of nodes that their tangents place above the cutoff (bound tightening).

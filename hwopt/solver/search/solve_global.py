@@ -11,6 +11,7 @@ from tqdm.auto import tqdm
 
 from hwopt.design.exact import ExactModel, ExactValues, logarithms
 from hwopt.design.lattices import lattice_of, scope_of
+from hwopt.design.plan_lattice import DIVIDED
 from hwopt.design.problem import Problem
 from hwopt.integers.boxes import Boxes
 from hwopt.integers.counting import count
@@ -26,7 +27,7 @@ from hwopt.solver.search.bounding import bound_nodes
 from hwopt.solver.search.branch_and_bound import final_heuristic, search, stopped_early
 from hwopt.solver.search.heuristics.rounding import sampled_start
 from hwopt.solver.search.node_relaxations import ElasticProblem, NodeRelaxations
-from hwopt.solver.search.search_tree import SearchResult
+from hwopt.solver.search.search_tree import MachineState, SearchResult
 from hwopt.solver.solution import Certificate, Outcome, Solution, build_solution
 
 AGREES = 1e-5
@@ -68,7 +69,7 @@ def solve_global(
     )
 
     def work() -> Solution | None:
-        with jax.enable_x64(True), tqdm(total=1.0, desc="optimize", disable=not progress, leave=False) as bar:
+        with jax.enable_x64(True), search_bar(progress) as bar:
             if not deadline.endless:
                 _ = question.covered  # counted now: it takes a second or two, which is not left after the deadline
             search(
@@ -141,9 +142,14 @@ def solve_leaf(programmes: NodeRelaxations, point: np.ndarray) -> tuple[ConvexPr
     return known.programme, known.answers
 
 
+def search_bar(progress: bool) -> tqdm:
+    """Return the progress line of a search: the time since its start, and what its postfix states."""
+    return tqdm(desc="optimize", bar_format="{desc}: {elapsed}{postfix}", disable=not progress, leave=False)
+
+
 def _show(bar: tqdm, now: SearchResult) -> None:
     gap = f"gap {100 * now.gap:.2g} %" if math.isfinite(now.gap) else "no design yet"
-    bar.set_postfix_str(f"{now.boxes:,} boxes bounded, {now.open_boxes:,} open, {gap}")
+    bar.set_postfix_str(f"{now.boxes:,} nodes bounded, {now.open_boxes:,} open, {gap}")
 
 
 @dataclass(frozen=True)
@@ -205,29 +211,63 @@ def _multipliers(problem: Problem, programme: ConvexProgram, answers: BatchResul
     return np.where(near, np.nan, known)
 
 
+_SHARES = np.linspace(0.0, 1.0, 101)
+"""Shares of a part that the reported design may offload."""
+
+
+def least_offloaded(question: SearchProblem, best: BestDesign) -> BestDesign:
+    """Return a design with as little offloaded as still fits, at no higher objective.
+
+    The lattice offloads all of a part or nothing. Where the search chose to offload a part, the exact model selects the
+    smallest share, in whole percents where the software documents shares, else all or nothing.
+    """
+    problem = question.problem
+    at = {each.name: i for i, each in enumerate(problem.variables)}
+    level = round(float(problem.template.cluster.groups[0].stack.capabilities.partial_offload))
+    for part in DIVIDED:
+        tier, share = at.get(f"{part}_tier"), at.get(f"{part}_offloaded")
+        if (
+            tier is None
+            or share is None
+            or problem.lower[tier] == problem.upper[tier]
+            or round(math.exp(best.y[tier])) < 2
+        ):
+            continue
+        shares = _SHARES if part in DIVIDED[:level] else _SHARES[[0, -1]]
+        y = np.tile(best.y, (len(shares), 1))
+        y[:, share], y[0, tier] = logarithms(shares), 0.0
+        tried = question.model.at(y)
+        fits = (tried.objective <= best.exact.objective) & (tried.violation <= best.violation)
+        first = int(fits.argmax())
+        best = replace(best, y=y[first], exact=tried.one(first)) if fits[first] else best
+    return best
+
+
 def certified_solution(question: SearchProblem, best: BestDesign) -> Solution:
     """Return a design as a solution with its certificate.
 
     A bound is certified only if the exact model satisfies every constraint and agrees with the convex program that was bounded.
     """
-    result, objective = question.result, float(best.exact.objective)
-    agrees = abs(objective - best.objective) <= AGREES
+    result, agrees = question.result, abs(float(best.exact.objective) - best.objective) <= AGREES
+    found, best = best, least_offloaded(question, best) if best.violation <= FEASIBILITY_TOLERANCE else best
+    objective = float(best.exact.objective)
     bound = min(result.proved_bound, objective)
     proved = best.violation <= FEASIBILITY_TOLERANCE and agrees and math.isfinite(bound)
     covered = question.covered
     if best.violation > FEASIBILITY_TOLERANCE or not agrees:
         scope = f"not proved: the exact model and its convex form differ at the answer; searched {covered}"
     elif result.complete:
-        scope = f"global over {covered}; {result.boxes:,} convex programmes bounded"
+        scope = f"global over {covered}; {result.boxes:,} node relaxations solved"
     else:
-        left = f"{result.open_boxes:,} boxes left" if result.rounds else "before the first bounds"
+        left = f"{result.open_boxes:,} open nodes left" if result.rounds else "before the first bounds"
         scope = f"best found when the search was stopped, {left}; bounded over {covered}"
     proof = Certificate(
         kkt_residual=best.kkt_residual,
         max_violation=best.violation,
-        scope=scope,
+        scope=scope if best is found else f"{scope}; afterwards, only as much is offloaded as does not fit",
         lower_bound=math.exp(bound) if proved else None,
         gap=math.expm1(objective - bound) if proved else None,
+        stopped=None if result.complete else question.deadline.stop,
     )
     if best.violation > FEASIBILITY_TOLERANCE:
         return best.solution(question, proof, Outcome.not_found)
@@ -248,10 +288,14 @@ def stopped_solution(question: SearchProblem) -> Solution:
 def heuristic_solution(question: SearchProblem) -> BestDesign:
     """Return the incumbent after a final heuristic run, if the search stopped early; without one, the least violated sample."""
     found = final_heuristic(question.programmes, question.result)
-    if found.point is None:
-        return _nearest(question)
+    return _nearest(question) if found.point is None else heuristic_design(question, found)
+
+
+def heuristic_design(question: SearchProblem, found: SearchResult | MachineState) -> BestDesign:
+    """Return the design of a search result by the exact model, without shadow prices: its own program is not solved."""
+    assert found.point is not None
     y = log_values(question.problem, found.design | question.lattice.design(found.point))
-    return BestDesign(y, question.exact(y), np.zeros(0), math.nan, found.value)
+    return BestDesign(y, question.exact(y), np.full(len(question.problem.budgets), math.nan), math.nan, found.value)
 
 
 def _unpriced(question: SearchProblem, best: BestDesign) -> Solution:
@@ -276,7 +320,9 @@ def _unmet(question: SearchProblem, best: BestDesign, proved: bool, text: str, s
     - `shown`: addition to the certificate's scope, which says which design is shown.
     """
     verdict = "infeasible, proved, over" if proved else "no design found, unproved, over"
-    proof = Certificate(best.kkt_residual, best.violation, f"{verdict} {question.covered}{shown}")
+    scope = f"{verdict} {question.covered}{shown}"
+    stopped = None if question.result.complete else question.deadline.stop
+    proof = Certificate(best.kkt_residual, best.violation, scope, stopped=stopped)
     return best.solution(question, proof, Outcome.infeasible if proved else Outcome.not_found, text)
 
 
@@ -293,30 +339,27 @@ def infeasible_solution(question: SearchProblem, explain: bool) -> Solution:
     if not result.complete and (best := heuristic_solution(question)).violation <= FEASIBILITY_TOLERANCE:
         return _unpriced(question, best)
     proved = result.complete and math.isinf(result.bound)
-    text = (
-        "No design of the lattice satisfies all budgets. "
-        if proved
-        else "No design was found that satisfies all budgets. "
-    )
     if not explain or question.deadline.over:
-        return _unmet(question, _nearest(question), proved, text.strip())
+        return _unmet(question, _nearest(question), proved, "How far the budgets must be relaxed was not computed.")
     common = _minimal_relaxation(question, names)
     if common.point is None:
         nearest = _nearest(question)
-        text += "No relaxation of the budgets up to a hundredfold makes one do: "
+        text = "No design was found with budgets relaxed up to a hundredfold: "
         text += (
-            f"nothing in the box fits ({_misfits(problem, nearest)})." if common.complete else "none was found in time."
+            f"nothing fits ({_misfits(problem, nearest)})." if common.complete else "the search stopped before its end."
         )
         return _unmet(question, nearest, proved, text)
-    text += (
-        f"These budgets conflict: {', '.join(names)}. All of them relaxed by {_percent(common, question)} make one do"
-    )
+    every = f"all {len(names)} budgets are" if len(names) > 1 else f"{names[0]} is"
+    text = f"Feasible if {every} relaxed by {_percent(common, question).removeprefix('+')}"
     alone = _alone(question, names)
-    text += f"; so does one alone: {'; or '.join(alone)}." if alone else "; none alone does." if len(names) > 1 else "."
+    text += f", or if one alone is: {'; or '.join(alone)}." if alone else "."
+    if len(names) > 1 and not alone:
+        text += " No design was found with one budget alone relaxed."
     # Budgets are relaxed by a little more than that, because an interior-point method needs an interior.
     factor = math.exp(common.value) * (1.0 + question.options.elastic.gap)
     best = best_design(question, problem.relaxed([factor] * len(names)), common.point)
-    shown = f"; {result.boxes:,} convex programmes bounded; shown: the best with all budgets relaxed"
+    shown = f"; {result.boxes:,} node relaxations solved; shown: the best design with all budgets relaxed by "
+    shown += f"{100 * (factor - 1.0):,.4g} %, a little more than is necessary"
     return _unmet(question, best, proved, text, shown)
 
 
@@ -343,8 +386,9 @@ def _percent(relaxation: SearchResult, question: SearchProblem) -> str:
     """Return a relaxation in percent, with its proved lower bound if that is clearly smaller."""
     least = max(0.0, math.expm1(relaxation.proved_bound)) if math.isfinite(relaxation.proved_bound) else 0.0
     most = math.expm1(relaxation.value)
-    exactly = most - least <= 2 * question.options.elastic.gap
-    return f"{100 * most:+.3g} %" + ("" if exactly else f", at least {100 * least:.3g} %")
+    said, bound = (f"{100 * share:,.0f} %" if share >= 10.0 else f"{100 * share:.3g} %" for share in (most, least))
+    exactly = said == bound or most - least <= 2 * question.options.elastic.gap
+    return f"+{said}" if exactly else f"+{said}, of which {bound} are proved necessary"
 
 
 def _misfits(problem: Problem, nearest: BestDesign) -> str:

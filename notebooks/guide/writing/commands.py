@@ -55,9 +55,7 @@ def questions() -> str:
 def _table(flags: list[Flag]) -> str:
     rows = []
     for flag in flags:
-        names = [
-            f"`{each}`" for each in (flag.name, *flag.also) if each.startswith("-")
-        ]  # a positional has its place, no name
+        names = [f"`{each}`" for each in flag.spellings if each.startswith("-")]  # a positional has its place, no name
         spelled = " ".join((*names, flag.kind.metavar)).strip()
         silent = isinstance(flag.default, bool) or not isinstance(flag.default, str | int) or "default" in flag.meaning
         known = "needed" if flag.needed else "" if silent else str(flag.default)

@@ -94,6 +94,12 @@ def tiers(network, group: float, stride: float) -> list[Tier]:
     return found
 
 
+def beyond(network, group: float, stride: float) -> float:
+    """Whether a group needs a second scale-up domain; between one and two, a part."""
+    _, pods, outermost = tiers(network, group, stride)
+    return min(pods.members * outermost.members - 1.0, 1.0)
+
+
 def launch(stack, group: float) -> float:
     return stack.collective_launch_s * min(group - 1.0, 1.0) if group > 1 else 0.0
 

@@ -15,7 +15,7 @@ from tests.reference.plain.flops import flops, micro_batches
 from tests.reference.plain.kernels import chip_rates, wide_rate
 from tests.reference.plain.learning import fresh, loss
 from tests.reference.plain.memory import memory
-from tests.reference.plain.money import carbon, money, spending
+from tests.reference.plain.money import carbon, money, spending, trains
 from tests.reference.plain.names import BREAKDOWN, per_format
 from tests.reference.plain.pace import asked_core_w
 from tests.reference.plain.power import power
@@ -40,7 +40,7 @@ def plan_margins(run, sites, plan) -> dict[str, float]:
 def memory_margins(cluster, used: float, pooled: float) -> dict[str, float]:
     return {
         "memory": math.log(cluster.chip.hbm_capacity_bytes) - math.log(used),
-        "pool": -math.log(pooled / max(cluster.pool.capacity_bytes, 1.0)) if pooled > 0 else math.inf,
+        "pool": -math.log(pooled / max(pool.for_plans(cluster.pool), 1.0)) if pooled > 0 else math.inf,
     }
 
 
@@ -63,6 +63,7 @@ def peak_seconds_per_flop(run, chip) -> float:
 def estimate(run, cluster, plan) -> dict[str, float]:
     """Every leaf of the model's report by name: `step_time_s`, `breakdown.compute_s`, `memory.weights_bytes`..."""
     chip, chips, batch = cluster.chip, cluster.chips, run.global_batch_sequences * run.sequence_length
+    cluster = trains(cluster, run)
     point = operating_point(chip, cluster.cooling)
     site_run, site, site_plan = one_site(run, cluster, plan)
     running = rack.running(site, point)
@@ -84,7 +85,6 @@ def estimate(run, cluster, plan) -> dict[str, float]:
     limits = plan_margins(run, cluster.sites, plan) | memory_margins(cluster, used_bytes, pooled)
     limits |= cluster_margins(cluster, plan, watts["rack"], point["cooling_margin"], job["margin"]) | {
         "saves": job["saves"],
-        "stored": job["stored"],
     }
     of_run = loss(run.law, active, total, fresh(run.law, run.tokens, run.unique_tokens), batch * ramp.learnt_part(run))
     largest = max(range(len(BREAKDOWN)), key=lambda i: time["parts"][BREAKDOWN[i]])

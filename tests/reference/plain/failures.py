@@ -64,7 +64,6 @@ def failures(run, cluster, kelvin: float, weights: float) -> dict[str, float]:
         "interval": interval,
         "goodput": max(math.exp(-longer), 0.05),
         "margin": math.log(20.0) - longer,
-        "stored": math.log(cluster.storage.capacity_bytes / 2.0 * chips / saved),
         "saves": math.log(interval / storage) if run.checkpoint_interval_s else math.inf,
     }
 

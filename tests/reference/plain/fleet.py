@@ -9,7 +9,7 @@ from tests.reference.plain.collectives import send
 from tests.reference.plain.estimate import estimate as alone
 from tests.reference.plain.estimate import peak_seconds_per_flop
 from tests.reference.plain.failures import _best, interruptions
-from tests.reference.plain.money import carbon, money
+from tests.reference.plain.money import carbon, money, trains
 from tests.reference.plain.power import at_the_inlet, beside, usage_effectiveness
 from tests.reference.plain.thermal import operating_point
 from tests.reference.plain.weights import parameters
@@ -48,7 +48,8 @@ def estimate(run, fleet, plan) -> dict[str, float]:
     exchange = 2.0 * (count - 1) * max(sends)
     step = max(report["step_time_s"] for report in each) + exchange
     watts, usd, capex, kilograms, rate = 0.0, 0.0, 0.0, 0.0, 0.0
-    for cluster, point, report in zip(clusters, points, each, strict=True):
+    for hall, point, report in zip(clusters, points, each, strict=True):
+        cluster = trains(hall, run)
         others = beside(cluster, point)
         idle = cluster.chips * at_the_inlet(cluster, point, 0.0, 0.0, 0.0) + others["standing"]
         idle *= usage_effectiveness(cluster)

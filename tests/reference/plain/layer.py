@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from tests.reference.plain.collectives import all_reduce, all_to_all, ring_pass, tiers
+from tests.reference.plain.collectives import all_reduce, all_to_all, beyond, ring_pass, tiers
 from tests.reference.plain.flops import busiest, micro_batches, tokens_of
 from tests.reference.plain.kernels import attention_core, gemm, layer_gemms, passes
 from tests.reference.plain.names import BREAKDOWN
@@ -164,4 +164,9 @@ def layer(run, cluster, plan, moe: bool) -> dict[str, float]:
         total[name] = forward[name] + backward[name] + plan.recompute_full * again[name]
     for name, seconds in kernel_seconds((attention, keeps[1])).items():
         total[name] += (1.0 - plan.recompute_full) * plan.recompute_attention * seconds
+    passes_of = {"tp": 2.0 + plan.recompute_full, "cp": 3.0 + plan.recompute_full, "ep": 2.0 + plan.recompute_full}
+    ranks = max(plan.dp * plan.cp / plan.shard_groups, 1.0)
+    total["nic_s"] = (2.0 * weights_s + gradients_s) * beyond(cluster.network, ranks, plan.tp)
+    for name, group, stride in (("tp", plan.tp, 1.0), ("cp", plan.cp, plan.tp), ("ep", plan.ep, plan.expert_tp)):
+        total["nic_s"] += passes_of[name] * comm[name] * beyond(cluster.network, group, stride)
     return total

@@ -20,8 +20,18 @@ def updated(run, plan) -> float:
     return plan.optimizer_offloaded * run.trainable_fraction * here
 
 
-def stream(run, cluster, plan) -> float:
-    """Seconds of the busier direction between a chip and its pool, in a step."""
+def for_plans(pool) -> float:
+    """Bytes a chip that other software leaves."""
+    return pool.capacity_bytes - pool.reserved * pool.capacity_bytes
+
+
+def offloads(plan) -> float:
+    """Parts of the state that are offloaded, all three of them counted as one."""
+    return min(plan.weights_offloaded + plan.optimizer_offloaded + plan.activations_offloaded, 1.0)
+
+
+def stream(run, cluster, plan) -> tuple[float, float]:
+    """Seconds of the busier direction between a chip and its pool, and of the pool's memory, in a step."""
     stack, batches = cluster.stack, micro_batches(run, plan)
     weights, gradients, _, activations = states(run, plan, stack)
     of_batch = plan.activations_offloaded * activations / min(plan.pp, batches)
@@ -31,7 +41,8 @@ def stream(run, cluster, plan) -> float:
     fetched = offloaded * run.trainable_fraction * kept  # gradients for an update on the chip; its weights go back
     into = batches * (2.0 * offloaded * weights + of_batch) + moved * run.weight_bytes + fetched * stack.gradient_bytes
     out = batches * (offloaded * gradients + of_batch) + moved * stack.gradient_bytes + fetched * run.weight_bytes
-    return max(into, out) / cluster.pool.bandwidth_bytes_per_s
+    pool = cluster.pool
+    return max(into, out) / pool.bandwidth_bytes_per_s, (into + out) / pool.update_bandwidth_bytes_per_s
 
 
 def update(run, cluster, plan) -> float:

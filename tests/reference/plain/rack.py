@@ -13,6 +13,16 @@ def replaced(tree, **fields):
     return SimpleNamespace(**{**vars(tree), **fields})
 
 
+def filled(cluster) -> float:
+    """Chips in a rack, used or not."""
+    return cluster.rack.sold_chips or cluster.rack.chips
+
+
+def idle(cluster) -> float:
+    """Chips of all racks that no job uses."""
+    return cluster.chips / cluster.rack.chips * (filled(cluster) - cluster.rack.chips)
+
+
 def leaving_bandwidth(cluster) -> float:
     """Scale-up bandwidth of a chip that goes to other racks, on optical links."""
     domain, rack = float(cluster.network.size[0]), cluster.rack.chips
@@ -38,7 +48,7 @@ def cabled_bandwidth(cluster) -> float:
     if domain <= 1.0:
         return 0.0
     inside = float(cluster.network.bandwidth_bytes_per_s[0]) - leaving_bandwidth(cluster)
-    return min(domain - 1.0, 1.0) * cluster.rack.chips * inside
+    return min(domain - 1.0, 1.0) * filled(cluster) * inside
 
 
 def running(cluster, point: dict[str, float]):
@@ -59,9 +69,13 @@ def running(cluster, point: dict[str, float]):
 
 def margins(cluster, rack_w: float) -> dict[str, float]:
     rack, cabled = cluster.rack, cabled_bandwidth(cluster)
-    kilograms = rack.empty_weight_kg + rack.chip_weight_kg * rack.chips + cabled * rack.cable_weight_kg_per_byte_per_s
+    kilograms = (
+        rack.empty_weight_kg + rack.chip_weight_kg * filled(cluster) + cabled * rack.cable_weight_kg_per_byte_per_s
+    )
     copper = cabled * rack.cable_area_m2_per_byte_per_s
+    link = cluster.chip.nic_link_bytes_per_s
     return {
+        "nic": math.log(link / cluster.network.bandwidth_bytes_per_s[1]) if link > 0 else math.inf,
         "rack_power": math.log(min(cluster.cooling.rack_limit_w, rack.busbar_limit_w) / rack_w),
         "rack_cables": math.log(rack.cable_limit_m2 / (copper + 1e-9)),
         "rack_weight": math.log(rack.weight_limit_kg / kilograms),

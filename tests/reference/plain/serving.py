@@ -8,7 +8,7 @@ from tests.reference.plain import rack
 from tests.reference.plain.estimate import peak_seconds_per_flop
 from tests.reference.plain.export import tpp
 from tests.reference.plain.failures import interruptions, switches
-from tests.reference.plain.money import carbon, money, spending
+from tests.reference.plain.money import carbon, money, serves, spending
 from tests.reference.plain.names import BREAKDOWN
 from tests.reference.plain.pace import asked_core_w
 from tests.reference.plain.power import at_the_inlet, beside, usage_effectiveness
@@ -66,19 +66,23 @@ def watts(cluster, running, point, state: dict) -> dict[str, float]:
 def missing(service, plan) -> list[str]:
     """Metrics that a machine of one phase, or of one group of chips, does not have."""
     names = [] if hasattr(plan, "decode") else ["kv_transfer_s"]
-    names += [] if service.prefills else ["time_to_first_token_s", "request_time_s", "cost_per_input_token_usd"]
-    of_answers = ["time_per_output_token_s", "request_time_s", "users", "users_per_w", "cost_per_output_token_usd"]
+    of_both = ["request_time_s", "request_time_full_batch_s"]
+    of_prompts = ["time_to_first_token_s", "time_to_first_token_full_batch_s", "cost_per_input_token_usd", *of_both]
+    names += [] if service.prefills else of_prompts
+    of_answers = ["time_per_output_token_s", "users", "users_per_w", "cost_per_output_token_usd", *of_both]
+    of_answers += ["time_per_output_token_full_batch_s"]
     return names if service.decodes else [*names, *of_answers]
 
 
 def estimate(service, cluster, plan) -> dict[str, float]:
     """Every leaf of the report by name."""
     chip, chips = cluster.chip, cluster.chips
+    cluster = serves(cluster, service)
     point = operating_point(chip, cluster.cooling)
     running = rack.running(cluster, point)
     state = (disaggregated if hasattr(plan, "decode") else colocated)(service, running, plan)
     draw = watts(cluster, running, point, state)
-    pue, rack_w = draw["pue"], draw["full"] * cluster.rack.chips
+    pue, rack_w = draw["pue"], draw["full"] * rack.filled(cluster)
     capex, usd = money(cluster, draw["fed"], draw["spares"], draw["average"])
     kilograms = carbon(cluster, draw["fed"], draw["spares"], draw["average"])
     stops = interruptions(cluster, state["instance"], point["kelvin"])
@@ -100,11 +104,6 @@ def estimate(service, cluster, plan) -> dict[str, float]:
         "tokens_per_s_per_chip": tokens / chips,
         "requests_per_s": 1.0 / state["interval"],
         "capacity_requests_per_s": 1.0 / state["between"],
-        "time_to_first_token_s": state["first"],
-        "time_per_output_token_s": state["token"],
-        "request_time_s": state["first"] + (service.output_tokens - 1.0) * state["token"],
-        "users": state["users"],
-        "users_per_w": state["users"] / draw["average"],
         "floor_time_s": state["floor"],
         "kv_transfer_s": state["transfer"],
         "prefill_chips": state["prefill_chips"],
@@ -155,6 +154,7 @@ def estimate(service, cluster, plan) -> dict[str, float]:
         "feasible": float(all(value >= -1e-6 for value in limits.values())),
     }
     report |= percentiles(service, plan, state)
+    report["users_per_w"] = report["users"] / draw["average"]
     report |= dict.fromkeys(missing(service, plan), math.nan)
     spent = spending(cluster, draw["fed"], draw["spares"], draw["average"])
     groups = {

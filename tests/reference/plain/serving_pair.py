@@ -6,7 +6,7 @@ from tests.reference.plain import rack
 from tests.reference.plain.collectives import send, stream
 from tests.reference.plain.estimate import peak_seconds_per_flop
 from tests.reference.plain.failures import interruptions
-from tests.reference.plain.money import carbon, money, spending
+from tests.reference.plain.money import carbon, money, serves, spending
 from tests.reference.plain.serving import plan_margins, watts
 from tests.reference.plain.serving_pass import cached_token_bytes, flops, holders, remembered
 from tests.reference.plain.serving_state import (
@@ -76,7 +76,8 @@ def estimate(service, pair, plan) -> dict[str, float]:
     batches, found, lost = {"decode": going, "prefill": prompts}, {}, {}
     report, needs, fractions = {}, {}, {}
     for name, hall in groups.items():
-        sized = rack.replaced(hall, chips=chips_of(plans[name]))
+        storage = hall.storage if name == "decode" else rack.replaced(hall.storage, capacity_bytes=0.0, data_copies=0.0)
+        sized = serves(rack.replaced(hall, chips=chips_of(plans[name]), storage=storage), service)
         draw = watts(sized, running[name], points[name], {"work": work[name], "interval": interval})
         capex, usd = money(sized, draw["fed"], draw["spares"], draw["average"])
         spent = spending(sized, draw["fed"], draw["spares"], draw["average"])
@@ -115,8 +116,8 @@ def estimate(service, pair, plan) -> dict[str, float]:
     names = ("power_w", "peak_power_w", "capex_usd", "racks", "hot_spares")
     return report | {name: together[name] for name in names} | {
         "step_time_s": step["period"],
-        "time_per_output_token_s": token,
-        "time_to_first_token_s": first_token,
+        "time_per_output_token_full_batch_s": token,
+        "time_to_first_token_full_batch_s": first_token,
         "kv_transfer_s": travel,
         "requests_per_s": 1.0 / interval,
         "capacity_requests_per_s": 1.0 / between,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from tests.reference.plain import pool
-from tests.reference.plain.collectives import all_reduce, ring_pass, send
+from tests.reference.plain.collectives import all_reduce, beyond, ring_pass, send
 from tests.reference.plain.extremes import largest_of
 from tests.reference.plain.flops import micro_batches, tokens_of
 from tests.reference.plain.kernels import Gemm, chip_rates, gemm
@@ -70,11 +70,16 @@ def feeding(run, cluster) -> float:
     return size / (cluster.chips * cluster.storage.input_bytes_per_s_per_chip)
 
 
-def waiting(run, cluster, plan, on_chip: float) -> tuple[dict[str, float], float]:
-    """Seconds that a step waits for pool, input, slow chips and other sites, and those that it hides of them."""
+def waiting(run, cluster, plan, on_chip: float, nic_s: float) -> tuple[dict[str, float], float]:
+    """Seconds that a step waits for pool, input, slow chips and other sites, and those that it hides of them.
+
+    `nic_s`: what leaves the scale-up domain, by a NIC that may use the pool's link.
+    """
     overlap, between = cluster.stack.dp_overlap, cluster.sites.overlap
-    streamed, exchanged = pool.stream(run, cluster, plan), exchange(run, cluster.sites, plan)
-    beside_pool = max(on_chip, (1.0 - overlap) * on_chip + streamed)
+    (link_s, memory_s), exchanged = pool.stream(run, cluster, plan), exchange(run, cluster.sites, plan)
+    streamed = max(link_s, memory_s)
+    both_s = link_s + nic_s * pool.offloads(plan) if cluster.pool.shares_link == 1 else link_s
+    beside_pool = max(on_chip, (1.0 - overlap) * on_chip + streamed, both_s)
     with_pool = beside_pool + pool.update(run, cluster, plan)
     fed = max(with_pool, feeding(run, cluster))
     together = cluster.chips * cluster.sites.count ** (1.0 / plan.local_steps)
@@ -109,9 +114,10 @@ def step(run, cluster, plan) -> dict:
     sends = 2.0 * plan.virtual_stages * one_send
     sends_exposed, sends_hidden = beside(stack, slowest, sends, stack.pp_overlap * min(plan.virtual_stages - 1.0, 1.0))
     work_left = (slowest + sends_exposed) * batches_beside_reduction(run, plan)
-    sync_exposed, sync_hidden = beside(
-        stack, work_left, stack.level * gradient_sync(run, cluster, plan), stack.dp_overlap
-    )
+    sync = stack.level * gradient_sync(run, cluster, plan)
+    sync_exposed, sync_hidden = beside(stack, work_left, sync, stack.dp_overlap)
+    nic_s = batches * stage["nic_s"] + sync * beyond(cluster.network, plan.dp * plan.cp, plan.tp)
+    nic_s += batches * sends * beyond(cluster.network, plan.pp, plan.tp * plan.cp * plan.dp)
 
     parts = {name: batches * (stage[name] + of_head[name] / plan.pp) for name in BREAKDOWN}
     parts["pp_comm_s"] = batches * sends_exposed + 2.0 * (plan.pp - 1.0) * one_send
@@ -119,7 +125,7 @@ def step(run, cluster, plan) -> dict:
     parts["pp_imbalance_s"] = batches * (slowest - (stage_s + head_s / plan.pp))
     parts["dp_comm_s"] += sync_exposed
     parts["optimizer_s"] = stack.level * optimizer(run, cluster, plan)
-    waited, unseen = waiting(run, cluster, plan, sum(parts.values()))
+    waited, unseen = waiting(run, cluster, plan, sum(parts.values()), nic_s)
     parts |= waited
     parts["overhead_s"] = float(stack.step_overhead_s)
     total = sum(parts.values())

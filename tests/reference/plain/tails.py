@@ -6,6 +6,8 @@ import math
 
 LEVELS = {"p50": (0.5, 0.0), "p95": (0.95, 1.6448536269514722), "p99": (0.99, 2.3263478740408408)}
 
+MEAN = ("mean", "mean")
+
 FULL = 1.0 - 1e-6  # as good as all that can be answered
 
 
@@ -26,6 +28,8 @@ def below(x: float) -> float:
 
 
 def quantile(mean: float, variance: float, third: float, z: float, floor: float) -> float:
+    if z == "mean":
+        return mean
     if z == 0.0:
         return floor + (mean - floor) / math.sqrt(1.0 + variance / (mean - floor) ** 2)
     return gamma_quantile(mean, variance, third, z)
@@ -125,6 +129,8 @@ def after_wait(s: dict) -> tuple[float, float, float]:
 
 def first_token(found, after, wait: tuple[float, float], level: float, z: float) -> float:
     share, each = wait
+    if level == "mean":
+        return found[0] + share * (after[0] + each - found[0])
     waited = (after[0] + each, after[1] + each**2, after[2] + 2 * each**3)
     t = gamma_quantile(*found, z)
     if share > 1 - level:
@@ -166,8 +172,8 @@ def token(s: dict, level: float, z: float) -> float:
     bursts = (s["ca"] - 1) / (1 - s["phi"]) ** 2
     mean = min(s["cycle"] * (1 + g * (1 + 2 / (3 - g) * bursts) / n), s["full"])
     amid = s["cycle"] if s["prompt"] == 0.0 else 0.0
-    mean += amid / 2 / s["passes"]
-    if z == 0.0:
+    mean = max(mean, s["cycle"] * (1 - g)) + amid / 2 / s["passes"]
+    if z in (0.0, "mean"):
         return mean
     wide = min(mean * z * g * math.sqrt(peakedness(s) * 3 / ((4 - g) * n * (1 - g))), max(s["full"] - mean, 0.0))
     if amid:
@@ -208,7 +214,7 @@ def prompts_alone(asked, period: float, latency: float, rate: float, prompts: fl
 
 
 def percentiles(service, plan, state: dict) -> dict[str, float]:
-    """All of them by name, infinite where more comes than is answered."""
+    """All of them and the means by name, infinite where more comes than is answered."""
     two = hasattr(plan, "decode")
     decode, prefill = (plan.decode, plan.prefill) if two else (plan, plan)
     asked = (service.arrival_scv, service.input_scv, service.output_scv, bool(service.least_loaded))
@@ -222,7 +228,7 @@ def percentiles(service, plan, state: dict) -> dict[str, float]:
     pass_s = state["first_pass"]["period"] / prefill.pp
     queued, alone = prompts_alone(asked, pass_s, state["first_pass"]["latency"], rate, prefill.micro_batch, prefill.dp)
     ends = busy < FULL and (queued < FULL or not two)
-    for name, (level, z) in LEVELS.items():
+    for name, (level, z) in {**LEVELS, "mean": MEAN}.items():
         first = next_ = math.inf
         if ends:
             s = sequences(asked, full, empty, added, rate, decode.micro_batch, passes, streams)
@@ -244,4 +250,17 @@ def percentiles(service, plan, state: dict) -> dict[str, float]:
             first = quantile(mean, variance, third, z, floor)
         found[f"time_to_first_token_{name}_s"] = first if service.prefills or two else math.nan
         found[f"time_per_output_token_{name}_s"] = next_ if service.decodes or two else math.nan
-    return found
+    first, next_ = (found.pop(f"time_{name}_token_mean_s") for name in ("to_first", "per_output"))
+    if first == math.inf and not service.requests_per_s:
+        first = state["first"]  # requests come as slots become free
+    next_ = state["token"] if next_ == math.inf else next_
+    later, generated = service.output_tokens - 1.0, state["passes"] * state["gain"]
+    return found | {
+        "time_to_first_token_s": first,
+        "time_per_output_token_s": next_,
+        "request_time_s": first + later * next_,
+        "time_to_first_token_full_batch_s": state["first"],
+        "time_per_output_token_full_batch_s": state["token"],
+        "request_time_full_batch_s": state["first"] + later * state["token"],
+        "users": rate * generated * next_,
+    }

@@ -9,7 +9,7 @@ import pytest
 
 import hwopt
 from hwopt import catalog
-from hwopt.analysis.comparison import with_faster_steps
+from hwopt.analysis.comparison import _ranked, with_faster_steps
 from hwopt.cli import main
 from hwopt.design.design import Design
 from hwopt.errors import UserError
@@ -22,7 +22,7 @@ from tests.unit.solver.test_choices import QUESTION
 
 HELD = ("tp", "pp", "micro_batch", "recompute", "weights_tier", "optimizer_tier")
 BOXES = WIDER | dict.fromkeys(HELD, (1.0, 1.0))
-CHIPS = ("h200", "h100-sxm", "a100-40")
+CHIPS = ("h100-sxm", "h200", "a100-80")
 
 
 @pytest.fixture(scope="module")
@@ -42,9 +42,33 @@ def test_each_row_is_the_answer_of_that_chip_alone(rows, chip):
 
 
 def test_rows_are_ranked(rows):
-    assert next(row.chip for row in rows if row.feasible) == "h100-sxm"
+    assert next(row.chip for row in rows if row.feasible) == "h200"
     shares = [row.share for row in rows if row.feasible]
     assert shares == sorted(shares) and shares[0] == 0.0
+
+
+def test_differences_within_the_intervals_are_ties(rows):
+    best, *others = [row for row in rows if row.feasible]
+    assert not best.tied and best.around is not None
+    for row in others:
+        assert row.tied == (np.log1p(row.share) <= np.hypot(row.around.time, best.around.time))
+    answer = comparison_answer(rows)
+    assert answer.screen().startswith(f"Best: {best.chip}") and answer.document()["verdict"] == answer.verdict
+    assert ("Tie, within each other's range" in answer.verdict) == any(row.tied for row in others)
+    entries = {each["chip"]: each for each in answer.document()["chips"]}
+    for row in (best, *others):
+        ends = entries[row.chip]["run_time_interval_s"]
+        np.testing.assert_allclose(np.prod(ends), float(row.solution.report.run_time_s) ** 2, rtol=1e-9)
+
+
+def test_equal_objectives_are_ranked_by_capital_then_chips(rows):
+    first = rows[0]
+    solution = dataclasses.replace(
+        first.solution, report=eqx.tree_at(lambda r: r.capex_usd, first.solution.report, np.float64(9e9))
+    )
+    dear = dataclasses.replace(first, name="dear", solution=solution, share=None)
+    ranked = _ranked([dear, dataclasses.replace(first, share=None)])
+    assert [row.chip for row in ranked] == [first.chip, "dear"] and ranked[1].share == 0.0
 
 
 def test_a_loser_wins_at_the_price_and_at_the_speed_that_it_is_told(rows):
@@ -133,7 +157,7 @@ def test_what_would_not_do_is_said_of_what_was_tried(rows):
     served = loser.solution.built._replace(workload=catalog.service("llama3.1-8b"))
     hopeless = dataclasses.replace(loser, winning_price_usd=None, winning_level=None)
     of_service = dataclasses.replace(hopeless, solution=dataclasses.replace(loser.solution, built=served))
-    assert "no speed" in to_win(hopeless) and to_win(of_service) == "no price of the chip alone would do"
+    assert "or speed alone" in to_win(hopeless) and to_win(of_service) == "no break-even by price alone"
 
 
 def test_screen_and_document_say_the_same(rows):
@@ -142,6 +166,7 @@ def test_screen_and_document_say_the_same(rows):
     assert json.loads(json.dumps(document, allow_nan=False)) == document
     assert [each["chip"] for each in document["chips"]] == [row.chip for row in rows]
     assert all(row.chip in screen for row in rows) and "list" in screen and "the best" in screen
+    assert "each chip as sold; within" in screen
     assert document["chips"][0]["price_kind"] == "list" and document["chips"][0]["share_above_best"] == 0.0
 
 

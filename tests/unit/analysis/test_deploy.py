@@ -81,10 +81,10 @@ def test_a_bill_by_hand(found):
     capital = float(found.option(COLOCATE).terms.capital_usd)
     rack = float(own.cooling.capital_usd_per_w) * load.it_w
     equipment = capital - rack
-    interest = float(p.capital_rate_per_s) / 2
-    yearly = equipment * (1 / float(p.server_lifetime_s) + interest + float(p.maintenance_per_s))
-    yearly += rack * (1 / float(own.facility.construction_lifetime_s) + interest)
-    yearly *= YEAR_S
+    pmt = lambda life: 0.1 / (1 - 1.1 ** (-float(life) / YEAR_S))
+    assert float(p.capital_rate_per_s) * YEAR_S == pytest.approx(0.1)
+    yearly = equipment * (pmt(p.server_lifetime_s) + float(p.maintenance_per_s) * YEAR_S)
+    yearly += rack * pmt(own.facility.construction_lifetime_s)
     yearly += 12 * 194.95 * load.it_w / 1e3 + 12 * 14.6 * load.meter_w / 1e3
     energy = 0.0826 - 14.6 * 12 / 8766 / 0.7
     at_work = float(found.option(COLOCATE).terms.running_usd_per_s) * YEAR_S / 0.65
@@ -174,7 +174,7 @@ def test_screen_document_and_page_say_it(found):
         assert "October 2027" in text and "March 2031" in text and "$/kWh of energy" in text and " nan" not in text
     assert document["best"] == found.best.name and document["verdict"] in " ".join(screen.split())
     dates = {each["name"]: each["ready_date"] for each in document["options"]}
-    assert dates[RENT] == "2027-01-29"
+    assert dates[RENT] == "2027-01-29" and "83 %" in screen and "rented first" in screen
     costs = [each["horizon_usd"] for each in document["options"]]
     assert costs == sorted(costs) and document["turns"]
     assert np.isclose(document["energy_usd_per_j"] * 3.6e6, 0.0826 - 14.6 * 12 / 8766 / 0.7)
@@ -214,7 +214,7 @@ def test_a_market_of_ones_own_says_only_what_differs(tmp_path, capsys):
         ({"rent_usd_per_chip_h": math.nan}, "rent_usd_per_chip_h"),
         ({"prices": "rented"}, "what an owner pays"),
         ({"market": "nowhere"}, "us-2026"),
-        ({"market": 3.0}, "name an entry"),
+        ({"market": 3.0}, "must be an entry of hwopt catalog"),
     ],
 )
 def test_what_cannot_be_asked_is_refused(more, said):

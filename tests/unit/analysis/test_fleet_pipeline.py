@@ -52,7 +52,8 @@ def said(capsys, *arguments):
 def test_the_command(capsys, tmp_path):
     page, figure = tmp_path / "fleet.html", tmp_path / "fleet.png"
     code, out, _ = said(capsys, *FLEET, "--layout", "pipeline", "--report", str(page), "--figure", str(figure))
-    assert code == 0 and "Stages of the pipeline, first to last" in out and "by links between the groups" in out
+    assert code == 0 and "Stages of the pipeline, first to last" in out and "sends between groups" in out
+    assert "With all groups the run takes" in out and "filling and draining the pipeline" in " ".join(out.split())
     assert "no interleaving" in " ".join(out.split()) and "Stages of the pipeline" in page.read_text(encoding="utf-8")
     code, out, _ = said(capsys, *FLEET, "--json")
     best = json.loads(out)

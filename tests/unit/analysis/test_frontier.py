@@ -22,7 +22,7 @@ BOUNDS = {
     "scale_up_domain": (32, 32), "chips_per_rack": (24, 24), "global_batch_sequences": (2000, 2100),
     "cp": (1, 1), "zero": (1, 1),
 }  # fmt: skip
-BUDGETS = {"power_budget_w": [36.8e6, 48e6, 35.8e6, 37.1e6, 31e6, 39e6], "capex_budget_usd": [1.3e9, 2e9]}
+BUDGETS = {"power_budget_w": [34.9e6, 45.5e6, 34.0e6, 35.2e6, 27e6, 37e6], "capex_budget_usd": [1.3e9, 2e9]}
 
 
 def question(**fields):
@@ -92,16 +92,16 @@ def test_a_point_is_what_optimize_says(whole):
 def test_nothing_holds_the_tightest(whole):
     corner = whole[0].isel(power_budget_w=0)
     assert (corner.feasible == 0).all() and (corner.certified == 1).all()
-    asked = question(power_budget_w=31e6, capex_budget_usd=2e9)
+    asked = question(power_budget_w=27e6, capex_budget_usd=2e9)
     solution = hwopt.optimize(asked.problem().continuous, bounds=BOUNDS, explain=False)
     assert not solution.feasible
     assert solution.certificate.scope.startswith("infeasible, proved, over")
-    assert solution.headline.startswith("Infeasible, proved: ") and solution.infeasibility
+    assert solution.headline.startswith("Infeasible: ") and solution.infeasibility
 
 
 def test_prices_are_slopes(whole):
     """Logarithms of optima are convex in logarithms of budgets while the plan stays, so that slopes lie between two prices."""
-    at = whole[0].isel(capex_budget_usd=1).sel(power_budget_w=[36.8e6, 37.1e6])
+    at = whole[0].isel(capex_budget_usd=1).sel(power_budget_w=[34.9e6, 35.2e6])
     assert all(
         len(set(at[name].values)) == 1 for name in ("chips", "tp", "pp", "virtual_stages", "global_batch_sequences")
     )
@@ -188,9 +188,9 @@ def test_no_point_stays_worse_than_a_tighter_one(whole):
         numbers, points = left["numbers"], left["point"]
         goal = made.column(numbers, "run_cost_usd")
         old, bound = goal.copy(), made.column(numbers, "lower_bound")[0]
-        goal[0] *= 1.05
+        goal[0] *= 1.1
         room._improve(made, numbers, points)
-    assert old[0] * (1 - 1e-4) <= goal[0] <= np.nanmin(old[1:]) < 1.05 * old[0]
+    assert old[0] * (1 - 1e-4) <= goal[0] <= np.nanmin(old[1:]) < 1.1 * old[0]
     assert made.column(numbers, "lower_bound")[0] == bound
     np.testing.assert_array_equal(goal[1:], old[1:])
 
@@ -199,10 +199,10 @@ def test_no_point_stays_worse_than_a_tighter_one(whole):
     ("budgets", "more", "words"),
     [
         ({}, {}, "name a budget"),
-        ({"power_budget": [4e7]}, {}, "no field of the question: did you mean .*'power_budget_w'"),
-        ({"tokens": [4e7]}, {}, "'tokens' is no budget of the question"),
-        ({"power_budget_w": [4e7, 4e7]}, {}, "stands twice"),
-        ({"power_budget_w": []}, {}, "one at least"),
+        ({"power_budget": [4e7]}, {}, "not a field of the question: did you mean .*'power_budget_w'"),
+        ({"tokens": [4e7]}, {}, "'tokens' is not a budget of the question"),
+        ({"power_budget_w": [4e7, 4e7]}, {}, "listed twice"),
+        ({"power_budget_w": []}, {}, "at least one"),
         ({"power_budget_w": [4e7, float("nan")]}, {}, "positive, finite"),
         ({"power_budget_w": np.linspace(1e7, 4e7, 200), "capex_budget_usd": np.linspace(1e9, 2e9, 200)}, {}, "40,000"),
         ({"power_budget_w": [4e7]}, {"seconds": 0}, "seconds = 0"),

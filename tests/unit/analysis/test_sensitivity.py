@@ -23,7 +23,7 @@ from hwopt.design.template_inputs import inputs_of, overwritten, template_inputs
 from hwopt.errors import UserError
 from hwopt.model.chip.chip_project import installed
 from hwopt.model.estimate import estimate
-from hwopt.output.answers.sensitivity import sensitivity_document, sensitivity_screen
+from hwopt.output.answers.sensitivity import sensitivity_answer
 from hwopt.output.figures.tornado import plot_tornado
 from hwopt.solver.optimum_sensitivity import NoDerivative, point_of
 from hwopt.solver.solution import BudgetUse
@@ -48,7 +48,7 @@ def question():
 
 def answer(objective, seed=0, progress=False, *, seconds=math.inf, options=None, feasible=True):
     """What `optimize` would say, as far as `sensitivity` asks: the integers of `DESIGN`."""
-    problem = objective if hasattr(objective, "template") else objective.problem().continuous
+    problem = objective.problem().continuous
     lattice, built = lattice_of(problem), problem.template
     integers = lattice.design(lattice.point(DESIGN))
     for each in problem.variables:
@@ -220,7 +220,16 @@ DERIVED = {
 }
 
 
-@pytest.mark.parametrize("fields", [{}, {"chip": "mi300x", "stack": "rocm-primus-2025"}, {"design": "h100-sxm"}])
+def test_a_chip_at_its_least_share_of_compute_scales_with_its_price():
+    """Memory at list takes more than the price of an MI300X in volume leaves: its base is a fifth of any price."""
+    problem = hwopt.objective("train_cost", chip="mi300x", stack="rocm-primus-2025").problem().continuous
+    base = next(each for each in template_inputs(problem) if each.name == "cluster.prices.chip_base_usd")
+    spread = range_of(base, problem.provenance.records)
+    assert base.value == pytest.approx(0.2 * 15000)
+    assert (spread.low, spread.high) == pytest.approx((0.7 * base.value, 1.2 * base.value))
+
+
+@pytest.mark.parametrize("fields", [{}, {"chip": "b200"}, {"design": "h100-sxm"}])
 def test_ranges_are_those_of_the_number_itself(fields):
     """The entry found for an input states the input's value, unless it follows from it in a known way."""
     question = hwopt.objective("train_cost", constants="literature", **fields)
@@ -275,7 +284,7 @@ def test_the_design_holds_its_budgets(found):
 
 
 def test_json_is_strict_and_complete(found):
-    document = json.loads(json.dumps(sensitivity_document(found), allow_nan=False))
+    document = json.loads(json.dumps(sensitivity_answer(found).document(), allow_nan=False))
     assert {"objective", "parameters", "budgets", "metrics", "design", "plan", "scope"} <= set(document)
     wanted = {"name", "value", "unit", "elasticity", "low", "high", "effect", "design_elasticities"}
     assert all(wanted <= set(each) for each in document["parameters"])
@@ -287,8 +296,9 @@ def test_json_is_strict_and_complete(found):
 
 
 def test_the_screen_names_what_matters(found):
-    text = sensitivity_screen(found)
-    assert "time_budget_s" in text and "reliability.restart_s" in text and "hbm B/s" in text
+    text = sensitivity_answer(found).screen()
+    assert "time_budget_s" in text and "reliability.snapshot_overhead_s" in text and "hbm B/s" in text
+    assert "reliability.restart_s" not in text  # jobs recover in memory, on servers that stand started
     assert "nan" not in text and max(map(len, text.splitlines())) < 200
 
 
@@ -307,9 +317,9 @@ def test_where_the_optimum_is_unreadable_the_rest_is_told(question, monkeypatch,
     monkeypatch.setattr(optimum, "optimum_sensitivity", unreadable)
     told = hwopt.sensitivity(question)
     assert [each.elasticity for each in told.budgets] == [0.25] * 3
-    document = sensitivity_document(told)
+    document = sensitivity_answer(told).document()
     assert document["parameters"] == [] and "somewhere" in document["scope"] and document["metrics"]["mfu"]["value"]
-    assert "not known" in sensitivity_screen(told)
+    assert "not known" in sensitivity_answer(told).screen()
     with pytest.raises(UserError, match="nothing to draw"):
         plot_tornado(told, tmp_path / "x.png")
 
@@ -368,4 +378,5 @@ def test_the_whole_command(capsys):
     assert main(["sensitivity", "train_cost", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert len(document["parameters"]) > 80
-    assert any(each["elasticity"] > 0.01 for each in document["budgets"])
+    assert {each["name"] for each in document["budgets"]} == {"time_budget_s", "capex_budget_usd", "power_budget_w"}
+    assert max(abs(each["elasticity"]) for each in document["parameters"]) > 0.5  # the price or the rate of a chip

@@ -50,10 +50,10 @@ def test_a_table_has_every_variant_and_names_instead_of_codes(swept, tmp_path):
 
 
 def test_what_no_table_can_hold_is_refused(swept, monkeypatch):
-    with pytest.raises(UserError, match="kept no variants"):
+    with pytest.raises(UserError, match="stored no designs"):
         variants_table(swept[["counts"]])
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(UserError, match="takes the package pyarrow"):
+    with pytest.raises(UserError, match="requires pyarrow"):
         check_table("--parquet", "x.parquet")
 
 

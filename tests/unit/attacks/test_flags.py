@@ -7,10 +7,13 @@ import json
 
 import pytest
 
+from hwopt import registry
 from hwopt.cli import main
 from hwopt.cli.flags import Flag
+from hwopt.cli.meanings import _MEANINGS
 from hwopt.cli.output import JSON
-from hwopt.cli.parser import COMMANDS, build_parser
+from hwopt.cli.parser import COMMANDS, build_parser, parse
+from hwopt.cli.question import field_flags
 from hwopt.cli.value_types import SWITCH
 from hwopt.errors import UserError
 
@@ -37,18 +40,18 @@ def error(capsys, *arguments: str) -> str:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([*ESTIMATE, "--chips", "128"], "--chips 128: --chips 64 stands there already"),
-        ([*ESTIMATE, "--plan", "tp=8", "--plan", "tp=4"], "--plan tp=4: --plan tp=8 stands there already"),
-        ([*ESTIMATE, "--plan", "tp=8,tp=4"], "'tp' stands twice"),
-        ([*ESTIMATE, "--seq-len", "4096", "--sequence-length", "8192"], "--seq-len 4096 stands there already"),
-        (["sources", "train_cost", "--seq-len", "4096", "--sequence-length", "8192"], "--seq-len 4096 stands there"),
-        (["optimize", "--bounds", "tp=8:8,tp=4:4"], "--bounds: 'tp' stands twice"),
-        (["optimize", "--freeze", "chip,chip"], "'chip' stands twice"),
-        (["optimize", "--seed", "1", "--seed", "1"], "--seed 1 stands there already"),
-        (["sweep", "--rows", "--no-rows"], "--no-rows: --rows stands there already"),
-        (["sweep", "--metrics", "mfu,mfu"], "'mfu' stands twice"),
-        (["sweep", "--choices", "chip=b200", "--choices", "chip=h200"], "--choices: 'chip' stands twice"),
-        (["sensitivity", "--metrics", "mfu", "--metrics", "hfu"], "--metrics mfu stands there already"),
+        ([*ESTIMATE, "--chips", "128"], "--chips 128: --chips 64 is given too"),
+        ([*ESTIMATE, "--plan", "tp=8", "--plan", "tp=4"], "--plan tp=4: --plan tp=8 is given too"),
+        ([*ESTIMATE, "--plan", "tp=8,tp=4"], "'tp' is given twice"),
+        ([*ESTIMATE, "--seq-len", "4096", "--sequence-length", "8192"], "--seq-len 4096 is given too"),
+        (["sources", "train_cost", "--seq-len", "4096", "--sequence-length", "8192"], "--seq-len 4096 is given"),
+        (["optimize", "--bounds", "tp=8:8,tp=4:4"], "--bounds: 'tp' is given twice"),
+        (["optimize", "--freeze", "chip,chip"], "'chip' is given twice"),
+        (["optimize", "--seed", "1", "--seed", "1"], "--seed 1 is given too"),
+        (["sweep", "--rows", "--no-rows"], "--no-rows: --rows is given too"),
+        (["sweep", "--metrics", "mfu,mfu"], "'mfu' is given twice"),
+        (["sweep", "--choices", "chip=b200", "--choices", "chip=h200"], "--choices: 'chip' is given twice"),
+        (["sensitivity", "--metrics", "mfu", "--metrics", "hfu"], "--metrics mfu is given too"),
     ],
 )
 def test_what_stands_twice_is_refused(arguments, said, capsys):
@@ -87,7 +90,7 @@ def test_an_empty_field_of_a_question_is_refused(field, capsys):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["optimize", "--bounds", "tp=16:8"], "--bounds tp=16:8: reversed, write tp=8:16"),
+        (["optimize", "--bounds", "tp=16:8"], "--bounds tp=16:8: reversed; write tp=8:16"),
         (["sweep", "--grid", "chips=100:10:3"], "'100:10:3' is reversed: write 10:100:3"),
         (["sweep", "--frontier", "power_budget_w=60e6:30e6:3"], "power_budget_w: '60e6:30e6:3' is reversed: write 30e6:60e6:3"),
         (["sweep", "--frontier", "power_budget_w=60e6:30e6"], "neither low:high:count"),
@@ -119,12 +122,18 @@ def test_ranges_and_lists_say_what_to_write(arguments, said, capsys):
             ["sources", "--freeze", "chip"],
             "'--freeze': a flag of optimize, compare, walls, sensitivity, invest and sweep, not of sources",
         ),
-        (
-            ["optimize", "--chips", "5"],
-            "a flag of compare, estimate, plan, scale, fabrics and deploy, not of optimize; did you mean '--chip'?",
-        ),
-        (["--json", "catalog"], "write it behind the command it belongs to"),
-        (["validate", "runs.csv", "\n"], "' ' is one argument too many"),
+        (["optimize", "--chips", "5"], "no design has chips=5; possible: chips=8"),
+        (["--json", "catalog"], "write it after its command"),
+        (["estimate", "--tp", "8"], "'--tp': did you mean '--plan tp=8'? (see hwopt estimate"),
+        (["plan", "--tp=8"], "'--tp=8': did you mean '--plan tp=8'?"),
+        (["optimize", "--tp"], "'--tp': did you mean '--plan tp=...'?"),
+        (["plan", "--offload", "--top", "3"], "did you mean '--plan activations_offloaded=1'?"),
+        (["estimate", "--nodes", "2"], "did you mean '--chips (servers times chips per server)'?"),
+        (["optimize", "--budget", "1"], "did you mean '--capex-budget-usd (purchase) or --cost-budget-usd (the run)'?"),
+        (["optimize", "--gpu", "b200"], "did you mean '--chip'?"),
+        (["optimize", "--gpus", "5"], "no design has chips=5; possible: chips=8"),
+        (["estimate", "--precis", "fp8"], "did you mean '--precision'?"),
+        (["validate", "runs.csv", "\n"], "' ' is an unexpected argument"),
         (["estimate"], "the following arguments are required: --workload, --chip, --chips"),
     ],
 )
@@ -135,17 +144,23 @@ def test_unknown_flags_say_what_was_meant_or_whose_they_are(arguments, said, cap
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["optimize", "--power-budget-w", "20mw"], "--power-budget-w 20mw: 'mw' is no unit of this: did you mean 'MW'"),
-        (["optimize", "--power-budget-w", "20 days"], "'days' is no unit of this: known: GW, MW, W, kW, watts"),
-        (["optimize", "--time-budget-s", "60MW"], "'MW' is no unit of this"),
-        (["optimize", "--capex-budget-usd", "1.45BW"], "'BW' is no unit of this"),
+        (
+            ["optimize", "--power-budget-w", "20mw"],
+            "--power-budget-w 20mw: 'mw' is not a unit of this quantity: did you mean 'MW'",
+        ),
+        (
+            ["optimize", "--power-budget-w", "20 days"],
+            "'days' is not a unit of this quantity: known: GW, MW, W, kW, watts",
+        ),
+        (["optimize", "--time-budget-s", "60MW"], "'MW' is not a unit of this quantity"),
+        (["optimize", "--capex-budget-usd", "1.45BW"], "'BW' is not a unit of this quantity"),
         (["optimize", "--seconds", "none"], "--seconds none: must be a positive, finite number"),
         (["optimize", "--seconds", "nan"], "--seconds nan: 'nan' is not a number"),
         (["optimize", "--seed", "1.5"], "--seed 1.5: must be an integer"),
-        ([*ESTIMATE[:-1], "1e400"], "--chips 1e400: '1e400' is outside the range of numbers"),
-        ([*ESTIMATE[:-1], "0x40"], "--chips 0x40: 'x40' is no unit of this"),
-        ([*ESTIMATE, "--mode", "serve", "--cached-fraction", "2"], "--cached-fraction 2: at most 1"),
-        ([*PLAN, "--top", "1001"], "--top 1001: at most 1000"),
+        ([*ESTIMATE[:-1], "1e400"], "--chips 1e400: '1e400' is outside the range of 64-bit"),
+        ([*ESTIMATE[:-1], "0x40"], "--chips 0x40: 'x40' is not a unit of this quantity"),
+        ([*ESTIMATE, "--mode", "serve", "--cached-fraction", "2"], "--cached-fraction 2: must be at most 1"),
+        ([*PLAN, "--top", "1001"], "--top 1001: must be at most 1000"),
     ],
 )
 def test_numbers_say_what_to_write(arguments, said, capsys):
@@ -155,10 +170,10 @@ def test_numbers_say_what_to_write(arguments, said, capsys):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([*ESTIMATE, "--mode", "serve", "--sequence-length", "64"], "--sequence-length is a flag of training, not of mode serve"),
-        ([*ESTIMATE, "--input-tokens", "64"], "leave it out, or use --mode serve, prefill or decode"),
-        ([*ESTIMATE, "--mode", "decode", "--prefill-plan", "tp=2"], "a flag of disaggregated serving, not of mode decode"),
-        ([*PLAN, "--mode", "decode", "--ttft-limit-s", "1"], "of prefill, not of mode decode: leave it out, or use --mode"),
+        ([*ESTIMATE, "--mode", "serve", "--sequence-length", "64"], "--sequence-length applies to training, not to mode serve"),
+        ([*ESTIMATE, "--input-tokens", "64"], "remove it, or use --mode serve, prefill or decode"),
+        ([*ESTIMATE, "--mode", "decode", "--prefill-plan", "tp=2"], "applies to disaggregated serving, not to mode decode"),
+        ([*PLAN, "--mode", "decode", "--ttft-limit-s", "1"], "to prefill, not to mode decode: remove it, or use --mode"),
         (["sweep", "--frontier", "power_budget_w=30e6:60e6:3", "--no-rows"], "--no-rows: has no meaning beside --frontier"),
         (["sweep", "--frontier", "power_budget_w=30e6:60e6:3", "--gradients"], "--gradients: has no meaning beside"),
     ],
@@ -174,6 +189,30 @@ def test_both_spellings_of_a_sequence_length(capsys):
         assert main(["sources", "train_cost", flag, "4096"]) == 0
         answers.append(capsys.readouterr().out.replace(flag, "--seq-len"))
     assert answers[0] == answers[1]
+
+
+def test_aliases_are_the_flags_that_they_stand_for(capsys):
+    """Their values take the units of the flag; a flag beside its alias is given twice."""
+    answers = []
+    for model, gpus in (("--workload", "--chips"), ("--model", "--gpus")):
+        assert (
+            main(["estimate", model, "llama3.1-8b", "--chip", "h100-sxm", gpus, "8", "--plan", "tp=2", "--json"]) == 0
+        )
+        answers.append(json.loads(capsys.readouterr().out) | {"command": ""})
+    assert answers[0] == answers[1]
+    options = parse(["optimize", "--model", "llama3.1-8b", "--power", "40MW", "--time", "41d", "--capex", "1.45B$"])
+    asked = (options.workload, options.power_budget_w, options.time_budget_s, options.capex_budget_usd)
+    assert asked == ("llama3.1-8b", 40e6, 41 * 86_400.0, 1.45e9)
+    assert "--power 1MW is given too" in error(capsys, "optimize", "--power", "1MW", "--power-budget-w", "2MW")
+    assert "--power-budget-w 40km: 'km' is not a unit" in error(capsys, "optimize", "--power", "40km")
+
+
+def test_every_meaning_is_a_flag_of_a_command():
+    flags = {each for command in COMMANDS.values() for each in command.spellings} | {
+        each for name in registry.names() for flag in field_flags(registry.load(name)) for each in flag.spellings
+    }
+    for word, meanings in _MEANINGS.items():
+        assert all(each.split()[0] in flags for each in meanings), word
 
 
 def test_a_field_takes_the_zero_that_its_help_speaks_of(capsys):
@@ -193,7 +232,7 @@ def test_choices_add_up(monkeypatch):
 
 def test_every_flag_is_declared_once_a_command():
     for name, command in COMMANDS.items():
-        spellings = [each for flag in (JSON, *command.flags) for each in (flag.name, *flag.also)]
+        spellings = [each for flag in (JSON, *command.flags) for each in flag.spellings]
         assert len(set(spellings)) == len(spellings), name
 
 
@@ -239,8 +278,8 @@ def test_names_that_no_file_can_have_are_refused_before_computing(arguments, cap
     [
         (["optimize", "--choices", "chip"], "write field=a|b"),
         (["optimize", "--choices", "chip=h100-sxm|h1000"], "h1000"),
-        (["optimize", "--choices", "chip=h100-sxm|b200", "--chip", "h200"], "name it once"),
-        (["optimize", "--choices", "chip=h100-sxm", "--choices", "chip=b200"], "stands twice"),
+        (["optimize", "--choices", "chip=h100-sxm|b200", "--chip", "h200"], "keep one of them"),
+        (["optimize", "--choices", "chip=h100-sxm", "--choices", "chip=b200"], "is given twice"),
         (["optimize", "--choices", "chip=h100-sxm|b200", "--regime", "local"], "leave out --regime local"),
         (["optimize", "--choices", "tokens=1|2"], "is a number"),
     ],

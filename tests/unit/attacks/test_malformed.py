@@ -245,10 +245,7 @@ def test_an_entry_of_another_kind_says_what_it_looks_like(of, asked, capsys):
     path = str(next(each for each in sorted((data_root() / of).iterdir()) if each.name.endswith(".toml")))
     arguments = [asked, path] if asked == "check" else ["estimate", *itertools.chain(*(WORK | {asked: path}).items())]
     err = refused(arguments, capsys)
-    assert (
-        "its keys are more like those of a " in err
-        and {"chips": "chip", "workloads": "workload"}.get(of, of[:-1]) in err
-    )
+    assert "its keys resemble those of a " in err and {"chips": "chip", "workloads": "workload"}.get(of, of[:-1]) in err
 
 
 @pytest.mark.parametrize("told", ["abc", "-2", "1e9", "1.5", "٣", " "])
@@ -271,7 +268,7 @@ def test_a_platform_that_is_not_there_is_no_internal_error(name, value, failure,
 
     monkeypatch.setattr("hwopt.output.text.catalog_cards.kinds", fails)
     monkeypatch.setenv(name, value)
-    assert f"JAX does not start with {name}={value}" in refused(["catalog"], capsys)
+    assert f"JAX cannot start with {name}={value}" in refused(["catalog"], capsys)
     monkeypatch.delenv(name)
     with pytest.raises(type(failure)):
         main(["catalog"])

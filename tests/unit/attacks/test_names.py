@@ -24,18 +24,19 @@ from hwopt.cli import app, main, output
 from hwopt.cli.commands import completion
 from hwopt.design.choices import Combination
 from hwopt.output.answers.comparison import comparison_answer
-from hwopt.output.answers.sweep_document import _names
-from hwopt.output.export.megatron import megatron_settings, megatron_text
+from hwopt.output.answers.sweep import file_parts
+from hwopt.output.answers.sweep_document import names_of
 from hwopt.output.export.settings import launch_settings, launch_text
 from hwopt.output.export.trainer import file_text, training_file
 from hwopt.output.export.trainers import TRAINERS
 from hwopt.output.figures.style import figure, plain, save
-from hwopt.output.text.layout import fact, heading, store_lines
+from hwopt.output.text.layout import fact, heading
 from hwopt.sweeps.attributes import flags
 from hwopt.sweeps.specification import SweepCase
 from tests.names import PIECES, names
 from tests.tiers import turn
-from tests.unit.output.test_launch import CASES, report
+from tests.unit.output.launches import launch
+from tests.unit.output.test_launch import CASES
 from tests.unit.test_escape import TagReader
 
 SOME = names(60)
@@ -50,10 +51,13 @@ def noted(settings, name):
     return settings._replace(notes=[*settings.notes, name])
 
 
-def trained(framework, name):
-    """Return the file of a trainer."""
-    settings = training_file(framework, TRAINERS[framework], RUN, catalog.plan(RUN, 8, tp=1, zero=3))
-    return file_text(TRAINERS[framework], noted(settings, name), name)
+def trained(framework, name, plan=None):
+    """Return the file of a trainer; the name also stands in its config, title and command line."""
+    config = {"model_type": "llama", "rms_norm_eps": name} if framework == "megatron" and name != "plain" else {}
+    plan = catalog.plan(RUN, 8, tp=1, zero=3) if plan is None else plan
+    asked = launch(RUN, plan, title=name, reproduce=name, passed=name)
+    settings = training_file(framework, TRAINERS[framework], replace(asked, config=config))
+    return file_text(TRAINERS[framework], noted(settings, name), asked)
 
 
 @pytest.mark.parametrize(("framework", "read"), [("torchtitan", tomllib.loads), ("nemo", yaml.safe_load)])
@@ -64,9 +68,23 @@ def test_files_of_trainers_are_those_of_a_plain_name(framework, read):
 
 def scripts(name):
     """Exported scripts of bash."""
-    yield megatron_text(noted(megatron_settings(RUN, PLAN), name), name)
+    asked = launch(RUN, PLAN, title=name, reproduce=name, passed=name)
+    settings = training_file("megatron", TRAINERS["megatron"], asked)
+    yield file_text(TRAINERS["megatron"], noted(settings, name), asked)
     for framework in ("vllm", "tensorrt-llm"):
-        yield launch_text(noted(launch_settings(framework, *CASES["two groups"], report()), name), name)
+        asked = launch(*CASES["two groups"], servers=1.0, title=name, reproduce=name, passed=name)
+        yield launch_text(noted(launch_settings(framework, asked), name), asked)
+
+
+def test_a_hostile_config_is_a_quoted_word(tmp_path):
+    for name in SOME:
+        text = trained("megatron", name)
+        ran = subprocess.run(
+            ["/bin/bash", "-c", f'torchrun() {{ :; }}; MASTER_ADDR=m; PATH=\n{text}\nprintf "%s" "${{MEGATRON_ARGS[@]: -1}}"'],
+            cwd=tmp_path, capture_output=True, check=True,
+        )  # fmt: skip
+        assert b"--norm-epsilon" in text.encode("utf-8", "surrogateescape") and not ran.stderr
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -77,7 +95,8 @@ def test_scripts_run_nothing_and_say_the_same(names, tmp_path):
 
     def ran(name):
         shown = "\ndeclare -p MEGATRON_ARGS PREFILL_ARGS DECODE_ARGS CUDA_DEVICE_MAX_CONNECTIONS 2>/dev/null; true"
-        stub = 'cat() { command_not="$(<&0)"; }; command_not_found_handle() { echo "RAN $*"; }; PATH=\nMODEL=m\n'
+        stub = 'cat() { command_not="$(<&0)"; }; command_not_found_handle() { echo "RAN $*"; }; PATH=\nMODEL=m\nMASTER_ADDR=m\n'
+        stub += "set -- prefill\ntorchrun() { :; }\nvllm() { :; }\ntrtllm-serve() { :; }\n"
         text = "".join(f"(\n{script}{shown}\n)\n" for script in scripts(name))
         subprocess.run(["bash", "-n"], input=text, text=True, check=True, capture_output=True)
         done = subprocess.run(
@@ -178,9 +197,10 @@ def test_questions_tables_and_cases(files):
     problem = question.problem()
     assert problem.question.count("FORGED") == 2
     said = [
-        problem.question, replace(problem.provenance, constants=HOSTILE).mode, *store_lines(HOSTILE), *heading(HOSTILE),
-        fact(HOSTILE, HOSTILE), Combination((("chip", HOSTILE),), None).name, SweepCase((("chip", HOSTILE),), problem).name,
-        comparison_answer([ChipResult(HOSTILE, None, None, "refused")]).screen(),
+        problem.question, replace(problem.provenance, constants=HOSTILE).mode, *heading(HOSTILE),
+        *file_parts(HOSTILE, ())[0].lines(), fact(HOSTILE, HOSTILE), Combination((("chip", HOSTILE),), None).name,
+        SweepCase((("chip", HOSTILE),), problem).name,
+        comparison_answer([ChipResult(HOSTILE, None, "refused")]).title,
     ]  # fmt: skip
     assert all(each.isprintable() for each in said)
 
@@ -246,7 +266,7 @@ def test_names_of_cases_are_read_back():
         attrs = flags([f"chip={name}" for name in SOME], "choice")
         values = np.arange(len(SOME))
 
-    read = _names(Coded)
+    read = names_of(Coded)
     assert len(read) == len(SOME) and all(each.isprintable() and each.encode() for each in read.values())
 
 

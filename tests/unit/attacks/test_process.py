@@ -95,7 +95,7 @@ def test_a_signal_ends_a_sweep_at_once_with_one_line_and_without_leftovers(numbe
     assert sweep.returncode == 128 + number and out == ""
     assert err.startswith(f"hwopt: {word}") and err.count("\n") == 1, err
     if moment == "a block is done":
-        assert "finished blocks are kept; the same command goes on" in err
+        assert "finished blocks are saved; the same command resumes" in err
     assert not hidden(tmp_path)
 
 

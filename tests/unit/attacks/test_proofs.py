@@ -16,7 +16,7 @@ from hwopt.design.exact import ExactModel
 from hwopt.design.lattices import lattice_of, scope_of
 from hwopt.design.problem import Problem
 from hwopt.model.report import FEASIBILITY_TOLERANCE
-from hwopt.output.answers.screens import solution_screen
+from hwopt.output.answers.optimum import solution_answer
 from hwopt.solver.deadline import Deadline, by_deadline
 from hwopt.solver.search import solve_global
 from hwopt.solver.search.branch_and_bound import search
@@ -157,7 +157,7 @@ def test_an_answer_is_there_when_the_time_is_over(name):
     asked = problem(objective, {}, **fields)
     answer = hwopt.optimize(asked, seconds=1e-3)
     assert answer.outcome is Outcome.best_found and "before the first bounds" in answer.certificate.scope
-    lines = solution_screen(answer).splitlines()
+    lines = solution_answer(answer).screen().splitlines()
     assert not any("nan" in line.split() or line.endswith("nan") for line in lines)
     for budget in answer.budgets:  # one that is exceeded was once "not binding"
         (line,) = (each for each in lines if each.startswith(f"  {budget.name} "))
@@ -175,7 +175,4 @@ def test_a_proof_stays_where_there_is_no_time_to_explain_it():
         question = solve_global.SearchProblem(asked, lattice_of(asked), ExactModel(asked).prepare(), Deadline(0.0))
         question.result.complete = True
         answer = solve_global.stopped_solution(question)
-    assert (
-        answer.outcome is Outcome.infeasible
-        and "No design of the lattice satisfies all budgets" in answer.infeasibility
-    )
+    assert answer.outcome is Outcome.infeasible and "was not computed" in answer.infeasibility

@@ -29,8 +29,8 @@ def refused(match: str, call, *arguments, **named) -> None:
     ("objective", "said"),
     [
         ("train_cost", r"pass hwopt\.objective\('train_cost'\)"),
-        (None, "None is no design question"),
-        (3, "3 is no design question"),
+        (None, "None is not a design question"),
+        (3, "3 is not a design question"),
         (TrainCost, r"TrainCost is a class: .* TrainCost\(\)"),
         (TrainCost(power_budget_w="40e6"), "power_budget_w = '40e6' must be a number, without quotes"),
         (TrainCost(power_budget_w=None), "power_budget_w = None must be a number"),
@@ -54,10 +54,10 @@ def test_what_is_no_question(call, objective, said):
         ({"seed": True}, "seed = True"),
         ({"freeze": "chip"}, r"freeze = 'chip': pass a list of names, such as \['chip'\]"),
         ({"freeze": None}, "freeze = None"),
-        ({"freeze": [3]}, "freeze: 3 is no name"),
-        ({"bounds": {"tp": 8}}, "bounds of 'tp' = 8: pass a lower and an upper one"),
+        ({"freeze": [3]}, "freeze: 3 is not a name"),
+        ({"bounds": {"tp": 8}}, "bounds of 'tp' = 8: pass a lower and an upper bound"),
         ({"bounds": {"tp": ("a", "b")}}, "bounds of 'tp' = 'a' must be a number"),
-        ({"bounds": {"tp": (16, 8)}}, "bounds of 'tp' = 16:8 leave no room: reversed, write 8:16"),
+        ({"bounds": {"tp": (16, 8)}}, "bounds of 'tp' = 16:8 are reversed; write 8:16"),
         ({"bounds": ["tp"]}, "pass a dictionary"),
         ({"bounds": "tp=8:8"}, "pass a dictionary"),
         ({"regime": None}, "unknown regime 'None': known: certified"),
@@ -75,14 +75,14 @@ def test_levers_of_optimize(named, said):
         ({"grid": "chips"}, "grid: pass a dictionary"),
         ({"choices": ["chip"]}, "choices: pass a dictionary"),
         ({"choices": {"chip": "b200"}}, r"choices: chip = 'b200': pass a list of names, such as \['b200'\]"),
-        ({"table": {"chips": None}}, "table: a CSV file, or a dictionary"),
+        ({"table": {"chips": None}}, "table: pass a CSV file, or a dictionary"),
         ({"metrics": "mfu"}, "metrics = 'mfu': pass a list"),
         ({"pareto": "mfu"}, "pareto = 'mfu': pass a list"),
         ({"map_of": "chips"}, "map = 'chips': pass a list"),
         ({"gradients": "chips"}, "gradients = 'chips': pass a list"),
         ({"within": "1.1"}, "within = '1.1' must be a number, without quotes"),
-        ({"out": 3}, "sweep: out 3: name a file or a folder"),
-        ({"out": ""}, "sweep: out '': name a file or a folder"),
+        ({"out": 3}, "sweep: out 3: must name a file or a folder"),
+        ({"out": ""}, "sweep: out '': must name a file or a folder"),
         ({"out": "a\0b"}, r"sweep: out a\\x00b: cannot be used .*embedded null (byte|character)"),
         ({"out": "a" * 300}, "File name too long"),
     ],
@@ -118,11 +118,14 @@ def test_a_traced_temperature_passes():
 @pytest.mark.parametrize(
     ("inputs", "said"),
     [
-        ((None, None, None), "estimate: workload must be a TrainingRun .* as hwopt.catalog.training_run .* makes it"),
+        ((None, None, None), "estimate: workload must be a TrainingRun .* created by hwopt.catalog.training_run .*"),
         (("llama3.1-8b", "h100-sxm", "tp=8"), "not 'llama3.1-8b'"),
         ((CLUSTER, RUN, PLAN), "workload must be .* not hwopt.hardware.cluster.Cluster"),
-        ((RUN, PLAN, CLUSTER), "cluster must be a Cluster or ClusterPair or Fleet, as hwopt.catalog.cluster or"),
-        ((RUN, CLUSTER, {"tp": 8}), "plan must be a Plan .* as hwopt.catalog.plan makes it, not {'tp': 8}"),
+        (
+            (RUN, PLAN, CLUSTER),
+            "cluster must be a Cluster or ClusterPair or Fleet, created by hwopt.catalog.cluster or",
+        ),
+        ((RUN, CLUSTER, {"tp": 8}), "plan must be a Plan .* created by hwopt.catalog.plan, not {'tp': 8}"),
         ((RUN, CLUSTER, jax.tree.map(str, PLAN)), "plan.tp = '8.0' must be a real number"),
     ],
 )
@@ -150,10 +153,10 @@ def test_half_precision_is_taken_up(wide):
         (lambda: catalog.service("llama3.1-8b", mode=[]), "known: decode, prefill, serve"),
         (lambda: catalog.plan(None, 64), "plan: workload must be a TrainingRun"),
         (lambda: catalog.plan(catalog.service("llama3.1-8b"), 64), "plan: workload must be a TrainingRun"),
-        (lambda: catalog.parse_plan(""), "plan: '' says nothing"),
-        (lambda: catalog.parse_plan(" , "), "says nothing"),
-        (lambda: catalog.parse_serving_plan(None), "plan: None says nothing"),
-        (lambda: catalog.record(None, "x"), "unknown kind of catalogue entry 'None'"),
+        (lambda: catalog.parse_plan(""), "plan: '' is empty"),
+        (lambda: catalog.parse_plan(" , "), "is empty"),
+        (lambda: catalog.parse_serving_plan(None), "plan: None is empty"),
+        (lambda: catalog.record(None, "x"), "unknown kind of catalog entry 'None'"),
     ],
 )
 def test_the_catalogue(call, said):
@@ -166,7 +169,8 @@ TAKES = {
     "best_plan": (RUN, CLUSTER), "calibrate": ("runs.csv",), "check": ("own.toml",), "compare": (QUESTION, ["h100-sxm", "b200"]),
     "confident": (QUESTION, 0.9), "deploy": ("h100-sxm", 8), "elasticities": (RUN, CLUSTER, PLAN), "estimate": (RUN, CLUSTER, PLAN),
     "every_split": (SERVICE, CLUSTER), "fabrics": (RUN, []), "fleet": (RUN, []), "frontier": (QUESTION, {"power_budget_w": [3e7]}),
-    "invest": (QUESTION,), "objective": ("train_cost",), "optimize": (QUESTION,), "regret": (None, {"hbm": 0.3}),
+    "invest": (QUESTION,), "loss": (QUESTION,), "objective": ("train_cost",), "optimize": (QUESTION,),
+    "regret": (None, {"hbm": 0.3}),
     "scale": (RUN, lambda chips: CLUSTER, [8, 16]), "sensitivity": (QUESTION,), "sweep": (QUESTION, 64), "validate": ("runs.csv",),
     "walls": (QUESTION,),
 }  # fmt: skip
@@ -203,7 +207,7 @@ def test_swapped_arguments(name):
 @pytest.mark.parametrize("value", [1.5, np.float32(0.5), 8191.999, math.nan])
 def test_half_of_what_is_counted(field, value):
     """A batch of 1.5 sequences was once "infeasible, proved"."""
-    refused("must be an integer: it counts things", lambda: TrainCost(**{field: value}))
+    refused("must be an integer", lambda: TrainCost(**{field: value}))
     with pytest.raises(UserError):
         hwopt.objective("train_cost", **{field: value})
 
@@ -217,8 +221,8 @@ def test_half_of_what_a_run_counts(named):
     ("named", "said"),
     [
         ({"free": "hbm+"}, "free hbm\\+: an item before or after '\\+' is empty"),
-        ({"free": "hbm+hbm"}, "free hbm\\+hbm: 'hbm' stands twice"),
-        ({"offload": "weights+weights"}, "'weights' stands twice"),
+        ({"free": "hbm+hbm"}, "free hbm\\+hbm: 'hbm' is given twice"),
+        ({"offload": "weights+weights"}, "'weights' is given twice"),
         ({"offload": "+weights"}, "before or after '\\+' is empty"),
     ],
 )
@@ -227,11 +231,11 @@ def test_empty_parts_and_repeated_words(named, said):
 
 
 def test_one_chip_by_two_names_is_one_chip():
-    refused("name each value once", hwopt.compare, QUESTION, ["h100-sxm", "H100-SXM-80GB"])
+    refused("write each value once", hwopt.compare, QUESTION, ["h100-sxm", "H100-SXM-80GB"])
 
 
 def test_a_box_of_a_count_without_an_integer():
-    refused("bounds of 'tp' = 1.5:1.7 hold no integer", hwopt.optimize, QUESTION, bounds={"tp": (1.5, 1.7)})
+    refused("bounds of 'tp' = 1.5:1.7 contain no integer", hwopt.optimize, QUESTION, bounds={"tp": (1.5, 1.7)})
 
 
 @pytest.mark.parametrize(

@@ -253,7 +253,9 @@ def test_odd_rows_are_named_and_used():
             self.prediction = type("answer", (), {"memory_bytes": memory, "memory_capacity_bytes": 80.0})
 
     said = notes([Row(2, 60.0), Row(3, 90.0)], np.array([math.log(1.7), 0.0]))
-    assert said[0].startswith("line 3: by the model the plan does not fit") and said[1].startswith("line 2: more than")
+    assert said[0].startswith("line 3: by the model the plan does not fit") and said[1].startswith(
+        "line 2: off by more than"
+    )
     assert notes([Row(2, 60.0)], np.array([0.1])) == []
     assert notes([Row(4, 60.0)], np.array([0.1]))[0].startswith("line 4: the software is not stated")
 
@@ -365,7 +367,7 @@ def test_one_row_is_enough_and_its_file_serves_every_command(tmp_path, capsys):
     level = result["learned"]["level"]
     assert level["sd"] < level["prior_sd"] and level["factor"] > 1.0
     text = screen(result)
-    assert "too few runs" in text and "measure next" in text and "half width" in text
+    assert "too few runs" in text and "Recommended next measurements" in text and "80 % interval" in text
     for each in result["next"]:
         assert each["half_width_after"] < each["half_width_before"] and each["low"] < each["step_time_s"] < each["high"]
     machine = ["--workload", "llama3.1-8b", "--chip", "h100-sxm", "--chips", "16", "--stack", "nemo-2024"]

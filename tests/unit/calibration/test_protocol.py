@@ -8,8 +8,8 @@ import hashlib
 import pytest
 
 from hwopt import catalog
-from hwopt.calibration.fit.published import RUNS, TABLES
 from hwopt.calibration.holdout import LOCKED_TENTHS, in_test_set, study_of
+from results.benchmarks.published_fit import RUNS, TABLES
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import jax
 import numpy as np
@@ -17,7 +17,9 @@ from hwopt.calibration.validation.join import join
 from hwopt.calibration.validation.machines import constants, software
 from hwopt.calibration.validation.training import share_that_fits, steps, value
 from hwopt.catalog import software_family
+from hwopt.quantity import quantities
 from hwopt.solver.jit_options import quick_jit
+from hwopt.stack import Stack
 from tests.cases import random_case
 from tests.cases import replace as change
 from tests.evidence_cases import RUN, row_of
@@ -28,7 +30,7 @@ STACK = catalog.stack("nemo-2025")
 def changes(row: MeasuredRun, stack=STACK) -> dict[str, float]:
     """Fields of the stack that the row changes, and their new values."""
     after = software(stack, row)
-    values = {f.name: (float(getattr(stack, f.name)), float(getattr(after, f.name))) for f in fields(stack)}
+    values = {name: (float(getattr(stack, name)), float(getattr(after, name))) for name in quantities(Stack)}
     return {name: new for name, (old, new) in values.items() if new != old}
 
 

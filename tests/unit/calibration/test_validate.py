@@ -192,8 +192,8 @@ def test_columns_say_what_words_say(tmp_path):
     assert (stated["summary"]["columns"], stated["summary"]["inferred"]) == ("stated", [])
     assert inferred["summary"]["columns"] == "inferred from text"
     assert set(columns) - {"stack"} <= set(inferred["summary"]["inferred"]) | {"stack"}
-    assert "columns: as the file states them" in screen(stated)
-    assert "inferred from the file's text" in screen(inferred)
+    assert "columns: as stated in the file" in screen(stated)
+    assert "inferred from text of the file" in screen(inferred)
 
 
 def test_many_rows_are_worked_off_in_parts(tmp_path, monkeypatch, capsys):

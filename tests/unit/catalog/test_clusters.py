@@ -71,7 +71,7 @@ def test_dearer_memory_makes_chips_and_clusters_dearer_by_its_bytes(name, prices
     assert after.prices.chip_base_usd == before.prices.chip_base_usd
     stacks = before.chip.hbm_capacity_bytes * more
     assert cost.chip_usd(after) - cost.chip_usd(before) == pytest.approx(stacks, rel=1e-5)
-    built = [cost.capital(each, np.float64(1e6), np.float64(0.0)).equipment for each in (before, after)]
+    built = [cost.capital(each, np.float64(1e6), np.float64(512.0)).equipment for each in (before, after)]
     bought = 512 * (1.0 + before.prices.spares_fraction)
     assert built[1] - built[0] == pytest.approx(bought * stacks, rel=1e-4)
     if name == "h100-sxm" and prices == "default":
@@ -116,7 +116,7 @@ def test_formats_without_units_hold_the_peak_they_run_at(name):
     for precision in ("fp8", "fp4", "int8"):
         if precision not in native:
             assert peak[precision] in {peak["bf16"], peak["fp8"]}
-            with pytest.raises(UserError, match=f"no {precision} units"):
+            with pytest.raises(UserError, match=f"does not compute in {precision}"):
                 catalog.check_precision(name, precision)
     for precision in native:
         assert catalog.check_precision(name, precision) == precision
@@ -126,9 +126,9 @@ def test_precisions_a_chip_has():
     assert catalog.check_precision("v100", "fp16") == "fp16"
     assert catalog.check_precision("h100-sxm", "FP16") == "fp16"
     assert catalog.check_precision("b200", "nvfp4") == "nvfp4"
-    with pytest.raises(UserError, match="no bf16 units"):
+    with pytest.raises(UserError, match="does not compute in bf16"):
         catalog.check_precision("v100", "bf16")
-    with pytest.raises(UserError, match="no fp8 units"):
+    with pytest.raises(UserError, match="does not compute in fp8"):
         catalog.check_precision("a100-80", "fp8")
     with pytest.raises(UserError, match="unknown precision 'fp9'"):
         catalog.check_precision("h100-sxm", "fp9")
@@ -258,5 +258,5 @@ def test_a_chip_of_ones_own(tmp_path):
     assert catalog.chip(path).hbm_bandwidth_bytes_per_s == 6.7e12
     assert catalog.cluster(str(path), 64).chips == 64
     path.write_text(text.replace("value = 700, unit", "value = 100, unit"))
-    with pytest.raises(UserError, match="leaves nothing to compute with"):
+    with pytest.raises(UserError, match="leaves no power for computation"):
         catalog.chip(path)

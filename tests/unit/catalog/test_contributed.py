@@ -45,7 +45,7 @@ def install(folder: Path, distribution: str, package: str, **files: str) -> None
 
 
 def test_an_entry_is_found_by_name_and_its_package_is_not_imported(site):
-    own = SITE.replace('source = "mlsysim"', 'source = "acme-survey"')
+    own = SITE.replace('source = "ember-2023"', 'source = "acme-survey"')
     own += '\n[sources]\nacme-survey = "ACME, a survey of our valley, 2026"\n'
     install(site, "acme", "acme_sites", my_valley=own)
     assert "my-valley" in catalog.names("sites") and "norway" in catalog.names("sites")
@@ -71,7 +71,7 @@ def test_a_name_of_ours_is_refused_by_both_owners_and_others_stay(site):
     install(site, "acme", "acme_sites", norway=SITE)
     assert catalog.names("sites").count("norway") == 1
     with pytest.raises(
-        UserError, match=r"'norway' of the catalogue's sites is offered by distribution 'acme'.*and by hwopt"
+        UserError, match=r"'norway' in the catalog's sites is offered by distribution 'acme'.*and by hwopt"
     ):
         catalog.record("sites", "norway")
     assert catalog.record("sites", "us-average").slug == "us-average"
@@ -94,7 +94,7 @@ def test_an_alias_of_ours_is_refused(site, monkeypatch):
 def test_a_file_that_is_no_slug_says_what_to_call_it(site):
     install(site, "acme", "acme_sites")
     (site / "acme_sites" / "sites" / "My Valley.toml").write_text(SITE)
-    with pytest.raises(UserError, match=r"call the file my-valley\.toml"):
+    with pytest.raises(UserError, match=r"rename the file to my-valley\.toml"):
         catalog.find("sites", "my valley")
 
 

@@ -127,9 +127,9 @@ def test_values_that_are_shipped_lie_within_their_own_ranges(path):
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        ('heat_captured = { value = 1, unit = "1", kind = "estimate" }', "lacks 'source'"),
-        ('heat_captured = { value = 1, kind = "estimate", source = "eia-2025" }', "lacks 'unit'"),
-        ('heat_captured = { value = 1, unit = "1", source = "eia-2025" }', "lacks 'kind'"),
+        ('heat_captured = { value = 1, unit = "1", kind = "estimate" }', "has no 'source'"),
+        ('heat_captured = { value = 1, kind = "estimate", source = "eia-2025" }', "has no 'unit'"),
+        ('heat_captured = { value = 1, unit = "1", source = "eia-2025" }', "has no 'kind'"),
         (f"heat_captured = {GOOD}".replace("hwopt-estimate", "hwopt-estimat"), "did you mean 'hwopt-estimate'"),
         (f"heat_captured = {GOOD}".replace('"estimate"', '"guess"'), "unknown kind 'guess'"),
         (f"heat_captured = {GOOD}".replace("1.2", "nan"), "must be finite"),
@@ -138,14 +138,14 @@ def test_values_that_are_shipped_lie_within_their_own_ranges(path):
         (f"heat_captured = {GOOD}".replace("1.2", '"1.2"'), "heat_captured"),
         (f"heat_captured = {GOOD}".replace("1.2", "true"), "heat_captured"),
         (f"heat_captured = {GOOD}".replace("}", ", lo = 1 }"), "unknown key 'lo'"),
-        (f"heat_captured = {GOOD}".replace("}", ", low = 2, high = 1 }"), "the wrong way round"),
+        (f"heat_captured = {GOOD}".replace("}", ", low = 2, high = 1 }"), "reversed range"),
         (f"heat_captured = {GOOD}".replace('"1"', '"percent"'), "unknown unit 'percent'"),
         (f"heat_captured = {GOOD}".replace('"1"', '"kW"'), "SI unit is '1'"),
         ("heat_captured = [0.9]", "must be a table"),
-        ('heat_captured = "90 W"', "'W' is no unit of this"),
+        ('heat_captured = "90 W"', "'W' is not a unit of this quantity"),
         ('heat_captured = "most of it"', "'most of it' is not a number"),
         ('base = "airr"', "'base': unknown name 'airr'"),
-        ('base = "mine.toml"', "leads back to the file itself"),
+        ('base = "mine.toml"', "refers back to the file itself"),
         ("base = 3", "must name a cooling"),
         (f"heat_capturd = {GOOD}", "did you mean 'heat_captured'"),
         ("title = 3", "must be text"),
@@ -203,7 +203,7 @@ def test_a_missing_key_and_a_missing_file_are_named(tmp_path):
         catalog.record("cooling", path)
     with pytest.raises(UserError, match="cannot read"):
         catalog.record("cooling", tmp_path / "none.toml")
-    with pytest.raises(UserError, match=r"read from a \.toml"):
+    with pytest.raises(UserError, match=r"must be a \.toml"):
         catalog.record("cooling", tmp_path / "none.json")
     with pytest.raises(UserError, match="unknown kind"):
         catalog.record("chip", "h100-sxm")

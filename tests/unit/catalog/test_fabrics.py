@@ -138,7 +138,7 @@ ASSUMED = 'unit = "1", kind = "assumption", source = "hwopt-assumption" }'
         ({"hosts": "{ value = 40, " + ASSUMED}, "88 ports of a router are used, but its radix is 64"),
         ({"hosts": "{ value = 0.5, " + ASSUMED}, "'hosts' = 0.5 must be an integer"),
         ({"host_copper": "{ value = 1.5, " + ASSUMED}, "'host_copper' = 1.5 must not exceed 1"),
-        ({"link": '"nvlink-4"'}, "'nvlink-4' is no scale-out link"),
+        ({"link": '"nvlink-4"'}, "'nvlink-4' is not a scale-out link"),
         ({"topology": '"fat tree"', "radix": "{ value = 2, " + ASSUMED}, "more than 2 ports"),
         ({"topology": '"full mesh"'}, "has no 'ports'"),
     ],

@@ -210,7 +210,7 @@ def test_a_missing_key_is_named(tmp_path, missing):
         ({"model_type": "qwen3_next"}, "linear-attention"),
         ({"is_encoder_decoder": True}, "encoder"),
         ({"hidden_size": "wide"}, "must be a number"),
-        ({"hidden_size": -1}, "not negative"),
+        ({"hidden_size": -1}, "non-negative"),
         ({"word_embed_proj_dim": 512}, "word_embed_proj_dim"),
         ({"num_hidden_layers": 0}, "above zero"),
     ],
@@ -226,7 +226,7 @@ def test_a_broken_file_is_refused(tmp_path):
     with pytest.raises(UserError, match="is not JSON"):
         catalog.transformer(path)
     path.write_text("[]")
-    with pytest.raises(UserError, match="no table"):
+    with pytest.raises(UserError, match="no JSON object"):
         catalog.transformer(path)
     with pytest.raises(UserError, match="cannot read"):
         catalog.transformer(tmp_path / "none.json")

@@ -97,7 +97,7 @@ def test_a_config_is_the_entry_of_the_catalogue(name, tmp_path):
         ("jamba-v0.1", {"attn_layer_period": 0}, "must be above zero"),
         ("vit-b-16", {"patch_size": 15}, "does not divide 'image_size'"),
         ("bert-large", {"num_attention_heads": 15}, "does not divide the hidden size"),
-        ("resnet-50", {"depths": [3, 4]}, "must be lists of as many stages"),
+        ("resnet-50", {"depths": [3, 4]}, "must be lists of equal length"),
         ("resnet-50", {"layer_type": "basic"}, "only 'bottleneck'"),
     ],
 )
@@ -130,7 +130,7 @@ operators = [
     path.write_text(
         'hidden = 5\nsequence_length = "1 token"\noperators = [{op = "lookup", entries = 9, width = 5, spread = 1}]'
     )
-    with pytest.raises(UserError, match="'table_shards' must say"):
+    with pytest.raises(UserError, match="'table_shards' must state"):
         catalog.model_of(str(path))
     path.write_text('hidden = 5\nsequence_length = "1 token"\noperators = []')
     with pytest.raises(UserError, match="must be a list of rows"):
@@ -141,9 +141,9 @@ operators = [
     ("workload", "plan", "says"),
     [
         ("resnet-50", {"tp": 2}, "not all operators of this model can be split"),
-        ("resnet-50", {"pp": 2}, "it is no pipeline"),
-        ("resnet-50", {"cp": 2}, "only transformers split a sample's tokens"),
-        ("resnet-50", {"ep": 2}, "no tables of look-ups"),
+        ("resnet-50", {"pp": 2}, "it cannot be pipelined"),
+        ("resnet-50", {"cp": 2}, "context parallelism needs a transformer"),
+        ("resnet-50", {"ep": 2}, "no embedding tables"),
         ("dlrm-dcnv2", {"ep": 3}, "does not divide the 4096 parts of the tables"),
         ("dlrm-dcnv2", {"ep": 16}, "does not divide the 8 chips of a stage"),
         ("nemotron-h-8b", {"tp": 3}, "does not divide the 8 parts that all operators split into"),
@@ -163,12 +163,12 @@ def test_a_table_made_in_python_is_a_workload():
     run = catalog.training_run(table, sequence_length=1, global_batch=1024, tokens=1e6)
     assert run.model is table and float(run.tokens) == 1e6
     assert float(catalog.plan(run, 8, micro_batch=128).dp) == 8
-    with pytest.raises(UserError, match="does not say how many tokens a sample has"):
+    with pytest.raises(UserError, match="must state the tokens per sample"):
         catalog.training_run(table)
 
 
 def test_what_is_a_transformer_s_alone():
-    with pytest.raises(UserError, match="it is trained, not served"):
+    with pytest.raises(UserError, match="it can be trained, but not served"):
         catalog.service("resnet-50")
     with pytest.raises(UserError, match="it has no sequence_length"):
         catalog.training_run("resnet-50", sequence_length=512)
@@ -211,6 +211,8 @@ def test_a_spectral_model_counts_as_published():
     run = catalog.training_run("gfnet-s")
     assert round(float(total_parameters(run.model)) / 1e6) == 25
     images = float(run.global_batch_sequences)
-    assert round(float(work.step_model_flops(run)) / images / 6e9, 1) == 4.5  # forward and backward, two FLOPs each
+    assert (
+        round(float(work.model_flops(run.model, run)) / images / 6e9, 1) == 4.5
+    )  # forward and backward, two FLOPs each
     (transforms,) = Fft(points=196, channels=192, rows=1, count=38).table_rows()
     assert transforms["vector_flops"] == pytest.approx(5.0 * 196 * 192 * math.log2(196))

@@ -79,7 +79,7 @@ def test_every_run_is_float64_and_plausible(name):
 def test_what_the_model_lacks_is_said(name):
     with pytest.raises(UserError) as caught:
         catalog.transformer(name)
-    assert name in str(caught.value) and "cannot be modelled" in str(caught.value)
+    assert name in str(caught.value) and "cannot be modeled" in str(caught.value)
 
 
 @pytest.mark.parametrize(

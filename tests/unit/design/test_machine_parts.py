@@ -1,10 +1,12 @@
 """Machines in whole units: what questions vary, what stays as it is sold, and that every point of a lattice can be bought."""
 
+import equinox as eqx
 import numpy as np
 import pytest
 
 import hwopt
 from hwopt import catalog
+from hwopt.design.choices import combinations
 from hwopt.design.lattices import lattice_of
 from hwopt.design.problem import set_variables
 from hwopt.errors import UserError
@@ -95,8 +97,126 @@ def test_every_point_of_the_lattice_is_servers_racks_and_domains():
     assert ((domain > rack) & (domain % rack == 0)).any()  # over whole racks too
 
 
+@pytest.mark.parametrize(
+    ("chip", "nics", "racks", "unit"),
+    [("h100-sxm", 8, (8, 32), 8), ("gb200", 4, (64, 72), 8), ("rubin", 8, (64, 72), 8), ("tpu-v7", 4, (64, 64), 64),
+     ("tpu-v5e", 2, (64, 64), 256), ("trainium3", 8, (72, 72), 144)],
+)  # fmt: skip
+def test_nics_and_racks_are_those_of_the_system(chip, nics, racks, unit):
+    problem = hwopt.objective("train_cost", chip=chip).problem()
+    known = {each.name: each for each in problem.variables}
+    assert (known["nics_per_server"].lower, known["nics_per_server"].upper) == (nics, nics)
+    assert (known["chips_per_rack"].lower, known["chips_per_rack"].upper) == racks
+    sold = problem.template.cluster.network.bandwidth_bytes_per_s[1]
+    assert float(sold) == catalog.record("chips", chip).si("scale_out_bandwidth")
+    few = {
+        "chips": (max(unit, 64), 1024),
+        "tp": (1, 8),
+        **dict.fromkeys(("cp", "pp", "virtual_stages", "micro_batch", "zero"), (1, 1)),
+    }
+    lattice = lattice_of(problem.narrowed({name: tuple(map(float, ends)) for name, ends in few.items()}))
+    points = enumerate_points(lattice)
+    chips = lattice.quantities_at(points)["chips"]
+    assert len(chips) and (chips % unit == 0).all()
+    assert (chips % points["chips_per_rack"] == 0).all()
+    used = catalog.used_chips(catalog.system_of(chip))
+    assert not used or {*points["chips_per_rack"]} == {*used}
+
+
+def test_a_domain_has_the_used_chips_of_its_rack():
+    problem = hwopt.objective("train_cost", chip="gb200").problem()
+    few = {
+        "chips": (1024, 1152),
+        "tp": (1, 64),
+        "pp": (1, 1),
+        "virtual_stages": (1, 1),
+        "micro_batch": (1, 1),
+        "cp": (1, 1),
+    }
+    points = enumerate_points(
+        lattice_of(problem.narrowed({name: tuple(map(float, ends)) for name, ends in few.items()}))
+    )
+    assert (points["chips_per_rack"] % points["tp"] == 0).all()
+    assert {*points["tp"][points["chips_per_rack"] == 64]} == {1, 2, 4, 8, 16, 32, 64}
+    assert {*points["tp"][points["chips_per_rack"] == 72]} <= {1, 2, 4, 8}
+    (racks,) = (each for each in problem.variables if each.name == "chips_per_rack")
+    cluster = racks.place.put(problem.template, np.float64(64.0)).cluster
+    assert (float(cluster.rack.chips), float(cluster.network.size[0]), float(cluster.rack.sold_chips)) == (
+        64.0,
+        64.0,
+        72.0,
+    )
+    assert float(problem.continuous.template.cluster.rack.sold_chips) == 0.0
+
+
+def test_free_opens_nics_and_racks_and_says_so():
+    asked = hwopt.objective("train_cost", chip="gb200", free="nics+racks").problem()
+    known = {each.name: each for each in asked.variables}
+    assert known["nics_per_server"].lower < known["nics_per_server"].upper
+    assert known["chips_per_rack"].lower == 1.0 and not known["chips_per_rack"].among
+    assert float(asked.template.cluster.rack.system_chips) == 4.0
+    assert "gb200, not a product: NICs per server and chips per rack are free" in asked.question
+    assert "gb200 as sold" in hwopt.objective("train_cost", chip="gb200").problem().question
+    assert "gb200 as sold" in hwopt.objective("train_cost", chip="gb200", free="storage").problem().question
+    assert "gb200-class chips, all hardware free" in asked.continuous.question
+
+
+def test_bounds_beside_what_is_sold_are_refused_with_the_flag_that_opens_them():
+    problem = hwopt.objective("train_cost").problem()
+    with pytest.raises(UserError, match="--free nics"):
+        problem.narrowed({"nics_per_server": (4.0, 8.0)})
+    with pytest.raises(UserError, match=r"sold with 8, 16, 24, 32 chips per rack; --free racks"):
+        lattice_of(problem.narrowed({"chips_per_rack": (17.0, 23.0)}))
+
+
 def test_counts_of_parts_follow_from_the_machine():
     cluster = catalog.cluster("h100-sxm", 64)
     run = catalog.training_run("llama3.1-8b")
     report = estimate(run, cluster, catalog.plan(run, 64, tp=8))
     assert float(report.servers) == 8.0 and float(report.nics) == 64.0 and float(report.lanes) == 64.0 * 18.0
+
+
+@pytest.mark.parametrize(
+    ("fields", "ways"),
+    [
+        ({"free": "hbm"}, ["hbm", "stock"]),
+        ({"free": "links+clock"}, ["links+clock", "stock+clock"]),
+        ({"free": "all"}, ["all", "stock+domain+clock+storage+nics+racks"]),
+        ({"free": "hbm+batch"}, ["hbm+batch", "stock+batch"]),
+        ({"free": "hbm", "memory": "hbm4"}, ["hbm", "stock"]),
+        ({"free": "nics+racks"}, None),
+        ({"free": "stock"}, None),
+        ({"free": "hbm", "design": "h100-sxm"}, None),
+        ({}, None),
+    ],
+)
+def test_the_stock_chip_is_a_candidate_beside_its_redesign(fields, ways):
+    """It is the question without `free`: no development cost, no minimum order, its own memory."""
+    question = hwopt.objective("train_cost", **fields)
+    assert question.left_open() == ({} if ways is None else {"free": ways})
+    if ways is None:
+        return
+    redesign, stock = (each.objective.problem() for each in combinations(question, {}, 8))
+    rest = {name: value for name, value in fields.items() if name != "memory"}
+    plain = hwopt.objective("train_cost", **rest | {"free": ways[1].removeprefix("stock").lstrip("+") or "none"})
+    assert eqx.tree_equal(stock.template, plain.problem().template)
+    assert (
+        float(stock.template.cluster.prices.redesign_usd) == 0.0 < float(redesign.template.cluster.prices.redesign_usd)
+    )
+    assert stock.variables == plain.problem().variables and "memory stacks" not in stock.question
+
+
+def test_an_explicit_choice_of_free_components_is_kept():
+    question = hwopt.objective("train_cost", free="hbm")
+    asked = combinations(question, {"free": ["hbm", "links"]}, 8)
+    assert [each.chosen for each in asked] == [(("free", "hbm"),), (("free", "links"),)]
+
+
+@pytest.mark.search
+@pytest.mark.parametrize("free", ["hbm", "links"])
+def test_a_redesign_is_never_worse_than_the_stock_chip(free):
+    fields = {"workload": "llama3.1-8b", "time_budget_s": 60 * 86400.0, "plan": "tp=1,pp=1,cp=1"}
+    found = hwopt.optimize(hwopt.objective("train_cost", free=free, **fields))
+    plain = hwopt.optimize(hwopt.objective("train_cost", **fields))
+    assert found.objective <= plain.objective * (1.0 + 2e-4)
+    assert found.chosen["free"] == "stock" and {dict(each.chosen)["free"] for each in found.choices} == {free, "stock"}

@@ -18,6 +18,7 @@ from tests.rotation import one_in
 KINDS = ("recompute", "zero", "weights_tier", "optimizer_tier", "activations_tier")
 
 SMALL = {
+    "any_software": True,
     "workload": "llama3.1-8b",
     "tokens": 1e12,
     "time_budget_s": 40 * 86400.0,

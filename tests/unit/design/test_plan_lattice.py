@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 
+from hwopt import catalog
 from hwopt.design.plan_lattice import Sizes, named, plan_points, plan_relations, spread_degrees
 
 
@@ -15,7 +16,8 @@ def test_points_are_those_of_plain_arithmetic(sites):
         "micro_batch": (1, 2), "micro_batches": range(1, batch + 1), "zero": (1, 2),
     }  # fmt: skip
     sizes = Sizes(named(*values), (chips, chips), (batch, batch), chunks=layers + 2, experts=experts, sites=sites)
-    names = ("chips", "batch", "chunks", "interleaving", "rounds", "experts", "sites", "zero")
+    sizes = sizes._replace(software=catalog.stack("nemo-2024", any_software=True).capabilities)
+    names = ("chips", "batch", "chunks", "interleaving", "rounds", "experts", "sites", "software")
     plain = [
         (t, p, d, e, v, b, batch // (d * b), z)
         for t, p, d, e, v, b, z in itertools.product(*(values[name] for name in values if name != "micro_batches"))

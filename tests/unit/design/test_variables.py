@@ -9,8 +9,12 @@ import jax
 import pytest
 
 import hwopt
-from hwopt.design.variables import KNOWN
+from hwopt import catalog
+from hwopt.design.lattices import scope_of
+from hwopt.design.variables import KNOWN, RECOVERIES, Ranges
 from hwopt.errors import UserError
+from hwopt.model.training.learning import critical_batch_tokens
+from hwopt.workload.transformer import total_parameters
 
 
 @pytest.fixture(scope="module")
@@ -77,3 +81,50 @@ def test_a_memory_of_its_own_is_kept_as_sold():
     large = eqx.tree_at(lambda d: d.cluster.chip.hbm_capacity_bytes, problem.template, 1e12)
     kept = replace(problem, template=large).frozen(["chip"])
     assert {each.name: each.lower for each in kept.variables}["hbm_capacity_bytes"] == pytest.approx(1e12)
+
+
+def test_recovery_is_set_and_read_back_as_one_of_three():
+    template = hwopt.objective("train_cost").problem().template
+    known = KNOWN["recovery"]
+    for value, name in enumerate(RECOVERIES, 1):
+        made, entry = known.place.put(template, float(value)), catalog.recovery(name)
+        assert float(known.place.get(made)) == value
+        assert float(made.cluster.recovery.hot_spares) == float(entry.hot_spares)
+        peers = float(entry.peer_bytes_per_s_per_chip)
+        assert float(made.cluster.recovery.peer_bytes_per_s_per_chip) == pytest.approx(peers)
+    for field in ("swap_s", "repair_s", "spare_deviations"):  # the template's serve all three
+        assert len({float(getattr(catalog.recovery(name), field)) for name in RECOVERIES}) == 1
+
+
+def test_a_named_recovery_is_kept_and_the_scope_says_so():
+    open_, named = (hwopt.objective("train_cost", **how).problem() for how in ({}, {"recovery": "hot-spares"}))
+    assert "recovery" in {each.name for each in open_.variables}
+    assert "recovery" not in {each.name for each in named.variables}
+    assert "recovery hot-spares" in scope_of(named)
+    assert "batch near 2,048 sequences" in scope_of(named) and "gradients reduced in" in scope_of(named)
+
+
+def test_a_free_batch_reaches_the_critical_one():
+    kept, freed = (hwopt.objective("train_time", free=free).problem() for free in ("none", "batch"))
+    box = lambda problem: next(each for each in problem.variables if each.name == "global_batch_sequences")
+    run = kept.template.workload
+    critical = float(
+        critical_batch_tokens(run.law, total_parameters(run.model), run.tokens) / run.sequence_length
+    )  # a dense model: its equivalent parameters are its own
+    assert box(freed).upper == pytest.approx(critical, rel=1e-6) and box(freed).lower == box(kept).lower
+    assert "batch near" not in scope_of(freed)
+    assert {each.name for each in freed.variables} == {each.name for each in kept.variables}  # no hardware is freed
+    with pytest.raises(UserError, match="no law states a critical batch of resnet-50"):
+        hwopt.objective("train_time", workload="resnet-50", free="batch").problem()
+    with pytest.raises(UserError, match="'batch'"):
+        hwopt.objective("serve_cost", free="batch").problem()
+
+
+def test_bounds_are_read_while_a_function_is_traced():
+    """What a question keeps fixed is a number of its template, also inside of `jit`."""
+    template = hwopt.objective("train_cost").problem().template
+    ranges = Ranges({}, template)
+    names = [name for name, each in KNOWN.items() if each.category in ("plan", "network", "facility", "size")]
+    names = [name for name in names if "prefill" not in name and "slots" not in name and name != "cache_split"]
+    seen = jax.jit(lambda: [ranges.of(name)[0] for name in names])()
+    assert len(seen) == len(names) > 10

@@ -119,6 +119,7 @@ def sweep():
         seconds = metrics["step_time_s"][best][:, None] * weights / weights.sum(axis=1, keepdims=True)
         held["best_breakdown_s"] = (("rank", "part"), seconds, {"units": "s", "long_name": "time", **CODES})
         names = {"flag_meanings": " ".join(BUDGETS), "flag_values": [0, 1, 2], "budget_units": "s USD W"}
+        names["budget_metrics"] = " ".join(metric for metric, _ in BUDGETS.values())
         used = np.stack([metrics[metric][best] for metric, _ in BUDGETS.values()], axis=1)
         held["best_used"], held["budget_limit"] = (
             (("rank", "budget"), used, names),

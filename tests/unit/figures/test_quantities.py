@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from hwopt.output.answers.sweep_document import budgets_of
 from hwopt.output.figures.quantities import axis_quantity, fitted, tick_text, ticks
-from hwopt.output.figures.sweep_contents import limits, spread
+from hwopt.output.figures.sweep_contents import spread
 
 
 @pytest.mark.parametrize(
@@ -58,12 +59,12 @@ def test_ticks_are_few_and_round():
 
 def test_budgets_find_their_metric(sweep):
     dataset = sweep(rows=300)
-    found = limits(dataset)
+    found = budgets_of(dataset)
     assert [each.metric for each in found] == ["run_time_s", "capex_usd", "peak_power_w"]
     assert [each.words for each in found] == ["time budget", "capex budget", "power budget"]
     dataset["budget_limit"].attrs["budget_metrics"] = "step_time_s mfu power_w"
-    assert [each.metric for each in limits(dataset)] == ["step_time_s", "mfu", "power_w"]
-    assert limits(dataset[[]]) == []
+    assert [each.metric for each in budgets_of(dataset)] == ["step_time_s", "mfu", "power_w"]
+    assert budgets_of(dataset[[]]) == []
 
 
 def test_places_are_spread_evenly():

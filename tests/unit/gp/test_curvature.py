@@ -405,6 +405,6 @@ def test_explanation():
     assert rest[-2] == "[1]: unreadable"
     assert (
         rest[-1]
-        == f"  {__file__}:{line_of(chosen, 2)} (chosen): operation 'sin' has no reading as a geometric programme"
+        == f"  {__file__}:{line_of(chosen, 2)} (chosen): operation 'sin' cannot be read as part of a geometric program"
     )
     assert str(curvature(chosen, 1.0)) == text

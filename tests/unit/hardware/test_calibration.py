@@ -24,8 +24,11 @@ FRACTIONS = (
 def _leaves(cluster):
     parts = (cluster.chip, cluster.network, cluster.stack)
     return {
-        f.name: np.asarray(getattr(part, f.name)) for part in parts for f in dataclasses.fields(part)
-    }  # fmt: skip
+        f.name: np.asarray(getattr(part, f.name))
+        for part in parts
+        for f in dataclasses.fields(part)
+        if f.name != "capabilities"  # limits of searches, no numbers of the model
+    }
 
 
 @settings(deadline=None, max_examples=60)

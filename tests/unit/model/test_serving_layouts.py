@@ -162,7 +162,7 @@ def test_long_contexts_want_split_keys_and_values():
         ({"ep": 32, "expert_slots": 9, "redundant_experts": 16}, "32 redundant experts, not 16"),
         ({"ep": 32, "redundant_experts": 1.5}, "integer"),
         ({"ep": 32, "redundant_experts": 8}, "256 experts and 8 redundant ones"),
-        ({"ep": 1, "batch": 4, "two_batches": "yes"}, "ep=1 has none"),
+        ({"ep": 1, "batch": 4, "two_batches": "yes"}, "ep=1 does not have"),
         ({"ep": 32, "batch": 1, "two_batches": "yes"}, "batch=2 or more"),
         ({"ep": 32, "batch": 4, "two_batches": "perhaps"}, "yes or no"),
         ({"tp": 8, "cache_split": 3}, "does not divide the 8 ranks"),

@@ -233,7 +233,7 @@ def test_technologies_stand_alone():
 def test_nonsense_is_refused_in_one_line(tmp_path):
     for call, complaint in (
         (lambda: chip_design("h10"), "unknown name 'h10'"),
-        (lambda: chip_design("groq-lpu"), "cannot be modelled: no HBM"),
+        (lambda: chip_design("groq-lpu"), "cannot be modeled: no HBM"),
         (lambda: chip_design("h100-sxm", technology="4nm"), "unknown name '4nm'"),
         (lambda: technology("5nm", memory="ddr5"), "unknown name 'ddr5'"),
     ):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 import jax
 import pytest
 
@@ -12,9 +14,11 @@ from tests import cases
 TOTAL = 1536
 
 
-def answer(sites: float = 1, lines: str = "continental", chips: int = TOTAL, **plan):
+def answer(sites: float = 1, lines: str = "continental", chips: int = TOTAL, without=MappingProxyType({}), **plan):
     run = catalog.training_run("gpt3-175b", global_batch=chips)
-    cluster = catalog.cluster("h100-sxm", chips, sites=sites, lines=lines if sites > 1 else None)
+    cluster = cases.replace(
+        catalog.cluster("h100-sxm", chips, sites=sites, lines=lines if sites > 1 else None), **without
+    )
     with jax.enable_x64(True):
         return (
             run,
@@ -24,9 +28,9 @@ def answer(sites: float = 1, lines: str = "continental", chips: int = TOTAL, **p
 
 
 def test_a_site_steps_like_a_cluster_of_its_size():
-    """But for the exchange: a third of the chips, replicas and batch."""
-    _, _, alone = answer(chips=TOTAL // 3)
-    _, cluster, three = answer(sites=3, local_steps=500)
+    """But for the exchange: a third of the chips, replicas and batch; the run's storage is one, so that both are without it."""
+    _, _, alone = answer(chips=TOTAL // 3, without=cases.NO_SHELVES)
+    _, cluster, three = answer(sites=3, local_steps=500, without=cases.NO_SHELVES)
     with jax.enable_x64(True):
         run = catalog.training_run("gpt3-175b", global_batch=TOTAL)
         apart = estimate(run, cases.replace(cluster, sites__bandwidth_bytes_per_s=1e30, sites__latency_s=0.0),

@@ -11,40 +11,20 @@ from hwopt import catalog
 from hwopt.catalog.load import sources
 from hwopt.cli import exports, main
 from hwopt.errors import UserError
-from hwopt.model.report import ServingReport
 from hwopt.output.export.engine import STORED
 from hwopt.output.export.groups import LENGTH_DEVIATIONS, groups_of
-from hwopt.output.export.settings import ENGINES, launch_document, launch_settings, launch_text, launchable
+from hwopt.output.export.limits import expressible
+from hwopt.output.export.settings import ENGINES, launch_document, launch_settings, launch_text
 from hwopt.plan import Disaggregated
-from hwopt.planning.plan_table import PlanCandidate
+from hwopt.planning.plan_search import best_plan
 from hwopt.workload.service import Service
+from tests.option_lists import options
+from tests.unit.output.launches import launch
 
-# Read off `add_argument` calls of vllm/engine/arg_utils.py, vLLM 0.33.0; last line: its config (0.24) and tests.
-VLLM = """
-    --tensor-parallel-size --pipeline-parallel-size --data-parallel-size --enable-expert-parallel --max-num-seqs
-    --max-num-batched-tokens --max-model-len --dtype --quantization --kv-cache-dtype --speculative-config --kv-transfer-config
-    --enable-eplb --eplb-config --enable-dbo --decode-context-parallel-size
-"""
-# Accepted by the parser that sglang/srt/arg_groups/fields of SGLang 0.5.23 make; of experts and halves: SGLang's own tests.
-SGLANG = """
-    --tp-size --pp-size --attn-dp-size --ep-size --max-running-requests --pp-max-micro-batch-size --chunked-prefill-size
-    --enable-mixed-chunk --context-length --dtype --quantization --kv-cache-dtype --speculative-algorithm
-    --speculative-draft-model-path --speculative-num-steps --speculative-eagle-topk --speculative-num-draft-tokens
-    --disaggregation-mode --disaggregation-transfer-backend --enable-eplb --ep-num-redundant-experts --enable-two-batch-overlap
-"""
-# Options of tests/unittest/api_stability/references/trtllm_serve_cli.yaml, NVIDIA/TensorRT-LLM at 029e223d.
-TENSORRT_LLM = """
-    --tensor_parallel_size --pipeline_parallel_size --moe_expert_parallel_size --enable_attention_dp --max_batch_size
-    --max_num_tokens --max_seq_len --enable_chunked_prefill --kv_cache_dtype --server_role --config
-"""
-# Accepted by the parser of dynamo/trtllm/backend_args.py, ai-dynamo 1.6.1.
-OF_DYNAMO = """
-    --tensor-parallel-size --pipeline-parallel-size --expert-parallel-size --enable-attention-dp --max-batch-size
-    --max-num-tokens --max-seq-len --override-engine-args --disaggregation-mode
-"""
 KNOWN = {
-    "vllm": VLLM, "sglang": SGLANG, "tensorrt-llm": TENSORRT_LLM, "dynamo-vllm": VLLM + "--disaggregation-mode",
-    "dynamo-sglang": SGLANG, "dynamo-tensorrt-llm": OF_DYNAMO,
+    "vllm": options("vllm"), "sglang": options("sglang"), "tensorrt-llm": options("tensorrt-llm"),
+    "dynamo-vllm": options("vllm") | {"--disaggregation-mode"}, "dynamo-sglang": options("sglang"),
+    "dynamo-tensorrt-llm": options("dynamo-tensorrt-llm"),
 }  # fmt: skip
 # Fields of TorchLlmArgs and of its parts, tensorrt_llm/llmapi/llm_args.py, and of the documentation of 1.4.0rc4.
 FIELDS = {
@@ -64,12 +44,9 @@ PROMPTS = catalog.service("llama3.1-70b", mode="prefill")
 DRAFTED = catalog.service("llama3.1-70b", precision="fp8", drafted_tokens=3)
 
 
-def report(filled=0.5, servers=1.0):
-    """What settings read of a report."""
-    some = object.__new__(ServingReport)
-    for name, value in (("memory_per_chip_bytes", filled), ("memory_capacity_bytes", 1.0), ("servers", servers)):
-        object.__setattr__(some, name, value)
-    return some
+def made(framework, service, plan, **stated):
+    """Launch settings of a plan on one server, unless their number is given."""
+    return launch_settings(framework, launch(service, plan, **({"servers": 1.0} | stated)))
 
 
 def two(service, prefill, decode):
@@ -92,9 +69,9 @@ CASES: dict[str, tuple[Service, Any]] = {
 @pytest.mark.parametrize("framework", ENGINES)
 @pytest.mark.parametrize("case", CASES)
 def test_every_argument_is_one_that_the_software_knows(framework, case):
-    settings = launch_settings(framework, *CASES[case], report())
+    settings = made(framework, *CASES[case])
     for group in settings.groups:
-        assert set(group.arguments) <= set(KNOWN[framework].split())
+        assert set(group.arguments) <= set(KNOWN[framework])
         for name, allowed in VALUES.items():
             assert group.arguments.get(name) in {None, *allowed}
         config = group.config or json.loads(group.arguments.get("--override-engine-args", "{}"))
@@ -114,7 +91,7 @@ def chips_of(framework, group):
 @pytest.mark.parametrize("case", CASES)
 def test_numbers_are_those_of_the_plan(framework, case):
     service, plan = CASES[case]
-    settings = launch_settings(framework, service, plan, report())
+    settings = made(framework, service, plan)
     assert sum(each.instances * each.chips_per_instance for each in settings.groups) == int(plan.chips)
     of_role = (
         {"prefill": plan.prefill, "decode": plan.decode} if plan.disaggregated else {settings.groups[0].role: plan}
@@ -149,9 +126,7 @@ def test_tokens_of_a_pass_and_of_a_request():
 
 def test_experts_by_engine():
     service, plan = CASES["experts"]
-    vllm, sglang, tensorrt = (
-        launch_settings(name, service, plan, report()).groups[0] for name in ("vllm", "sglang", "tensorrt-llm")
-    )
+    vllm, sglang, tensorrt = (made(name, service, plan).groups[0] for name in ("vllm", "sglang", "tensorrt-llm"))
     assert vllm.instances == sglang.instances == tensorrt.instances == 2
     assert vllm.arguments["--data-parallel-size"] == 16 and vllm.arguments["--enable-expert-parallel"] is True
     assert sglang.arguments["--tp-size"] == sglang.arguments["--attn-dp-size"] == sglang.arguments["--ep-size"] == 16
@@ -159,7 +134,7 @@ def test_experts_by_engine():
 
 
 def test_two_groups_hand_over_keys_and_values():
-    said = {name: launch_settings(name, *CASES["two groups"], report()).groups for name in ENGINES}
+    said = {name: made(name, *CASES["two groups"]).groups for name in ENGINES}
     roles = [json.loads(each.arguments["--kv-transfer-config"])["kv_role"] for each in said["vllm"]]
     assert roles == ["kv_producer", "kv_consumer"]
     for name in ("sglang", "dynamo-vllm", "dynamo-sglang", "dynamo-tensorrt-llm"):
@@ -169,9 +144,7 @@ def test_two_groups_hand_over_keys_and_values():
 
 
 def test_drafts():
-    vllm, sglang, tensorrt = (
-        launch_settings(name, *CASES["drafted"], report()).groups[0] for name in list(ENGINES)[:3]
-    )
+    vllm, sglang, tensorrt = (made(name, *CASES["drafted"]).groups[0] for name in list(ENGINES)[:3])
     assert json.loads(vllm.arguments["--speculative-config"])["num_speculative_tokens"] == 3
     assert sglang.arguments["--speculative-num-steps"] == 3 and sglang.arguments["--speculative-num-draft-tokens"] == 4
     assert "--enable-mixed-chunk" not in sglang.arguments
@@ -180,15 +153,15 @@ def test_drafts():
 
 def test_layouts():
     plan = {"tp": 2, "ep": 8, "batch": 16, "redundant_experts": 32, "two_batches": "yes"}
-    vllm = launch_settings("vllm", EXPERTS, catalog.serving_plan(EXPERTS, 8, **plan, cache_split=2), report()).groups[0]
+    vllm = made("vllm", EXPERTS, catalog.serving_plan(EXPERTS, 8, **plan, cache_split=2)).groups[0]
     assert json.loads(vllm.arguments["--eplb-config"]) == {"num_redundant_experts": 32}
     assert vllm.arguments["--enable-dbo"] is vllm.arguments["--enable-eplb"] is True
     assert vllm.arguments["--decode-context-parallel-size"] == 2
-    sglang = launch_settings("sglang", EXPERTS, catalog.serving_plan(EXPERTS, 8, **plan), report()).groups[0]
+    sglang = made("sglang", EXPERTS, catalog.serving_plan(EXPERTS, 8, **plan)).groups[0]
     assert sglang.arguments["--ep-num-redundant-experts"] == 32
     assert sglang.arguments["--enable-two-batch-overlap"] is True
-    assert set(vllm.arguments) <= set(VLLM.split()) and set(sglang.arguments) <= set(SGLANG.split())
-    plain = launch_settings("vllm", EXPERTS, catalog.serving_plan(EXPERTS, 8, tp=2, ep=8, batch=16), report()).groups[0]
+    assert set(vllm.arguments) <= options("vllm") and set(sglang.arguments) <= options("sglang")
+    plain = made("vllm", EXPERTS, catalog.serving_plan(EXPERTS, 8, tp=2, ep=8, batch=16)).groups[0]
     assert set(vllm.arguments) - set(plain.arguments) == {
         "--eplb-config", "--enable-eplb", "--enable-dbo", "--decode-context-parallel-size",
     }  # fmt: skip
@@ -198,59 +171,62 @@ def test_layouts():
     ("framework", "plan", "more", "said"),
     [
         ("vllm", {"tp": 4, "ep": 4, "expert_tp": 2}, {}, "expert_tp=1"),
-        ("vllm", {"tp": 8, "ep": 4}, {}, "several whole groups"),
-        ("tensorrt-llm", {"tp": 2, "ep": 8}, {}, "tp=1"),
-        ("dynamo-tensorrt-llm", {"tp": 2, "ep": 8}, {}, "tp=1"),
+        ("vllm", {"tp": 8, "ep": 4}, {}, "one or more tensor parallel groups"),
+        ("tensorrt-llm", {"tp": 2, "ep": 8}, {}, "over none .tp=1"),
+        ("dynamo-tensorrt-llm", {"tp": 2, "ep": 8}, {}, "over none .tp=1"),
+        ("vllm", {"tp": 8, "sequence_parallel": "yes"}, {}, "norms sharded"),
         ("sglang", {"tp": 2, "ep": 8}, {"drafted_tokens": 2}, "--drafted-tokens"),
         ("sglang", {"tp": 8, "weights_gathered": "yes"}, {}, "gathered"),
         ("tensorrt-llm", {"tp": 1, "ep": 8, "batch": 16, "two_batches": "yes"}, {}, "--layouts none"),
-        ("sglang", {"tp": 8, "cache_split": 8}, {}, "--layouts"),
+        ("sglang", {"tp": 8, "cache_split": 8}, {}, "cache_split = 8"),
         ("vllm", {"tp": 8}, {"kv": "fp32"}, "4 B"),
     ],
 )
 def test_what_cannot_be_expressed_is_refused(framework, plan, more, said):
     service = catalog.service("deepseek-v3", precision="fp8", **more)
-    one = PlanCandidate(catalog.serving_plan(service, 8, **plan), report(), 1.0)
-    if "kv" not in more:
-        with pytest.raises(UserError, match=f"--export {framework}.*{said}"):
-            launchable(framework, service, [one])
-    else:
-        with pytest.raises(UserError, match=said):
-            launch_settings(framework, service, one.plan, report())
+    with pytest.raises(UserError, match=said):
+        made(framework, service, catalog.serving_plan(service, 8, **plan))
 
 
-def test_the_first_plan_that_can_be_told_is_printed():
-    ranked = [
-        PlanCandidate(catalog.serving_plan(EXPERTS, 8, **plan), report(), value)
-        for plan, value in (({"tp": 2, "ep": 8}, 1.0), ({"tp": 1, "ep": 8}, 1.02), ({"tp": 8}, 1.1))
-    ]
-    settings = launchable("tensorrt-llm", EXPERTS, ranked)
-    assert settings.groups[0].arguments["--enable_attention_dp"] is True
-    assert "number 2, 2 % above the best" in settings.notes[0] and "tp=2" in settings.notes[0]
-    assert "above the best" not in " ".join(launchable("vllm", EXPERTS, ranked).notes)
+def test_a_search_among_plans_that_can_be_expressed_finds_one():
+    cluster = catalog.cluster("h100-sxm", 16)
+    for engine, found in (("tensorrt-llm", 1.0), ("vllm", None)):
+        limits = ENGINES[engine].limits
+        search = best_plan(
+            EXPERTS, cluster, alternatives=0, allowed=lambda plans, of=limits: expressible(of, EXPERTS, plans)
+        )
+        assert made(engine, EXPERTS, search.best.plan).groups
+        assert found is None or min(float(search.best.plan.tp), float(search.best.plan.ep)) == found
+    pair = best_plan(DENSE, cluster, alternatives=0, disaggregate=True, allowed=lambda plans: plans.tp >= 4.0)
+    assert min(float(pair.best.plan.prefill.tp), float(pair.best.plan.decode.tp)) >= 4.0
 
 
 def test_what_is_not_said_stands_in_notes():
     def notes(framework, case, filled=0.5, servers=1.0):
-        return " ".join(launch_settings(framework, *CASES[case], report(filled, servers)).notes)
+        return " ".join(made(framework, *CASES[case], filled=filled, servers=servers).notes)
 
-    assert "--gpu-memory-utilization" in notes("vllm", "dense", filled=0.97)
-    assert "--gpu-memory-utilization" not in notes("vllm", "dense")
-    assert "micro-batches of 8 on 2 stages" in notes("vllm", "pipeline") and "micro-batches" not in notes(
-        "sglang", "pipeline"
+    shares = {"vllm": 0.97, "sglang": 0.44, "tensorrt-llm": 0.2, "dynamo-tensorrt-llm": 0.2}
+    for name, share in shares.items():
+        option = ENGINES[name].memory[0]
+        assert made(name, *CASES["dense"], filled=0.97).groups[0].arguments[option] == share
+        assert option not in made(name, *CASES["dense"]).groups[0].arguments
+    said = launch(*CASES["dense"]).lines("")[1]
+    assert "TTFT 100 ms, 3 request/s" in said and "TPOT" not in said
+    assert "8 on each of 2 stages" in notes("vllm", "pipeline") and "micro-batches" not in notes("sglang", "pipeline")
+    assert "spans 2 servers" in notes("tensorrt-llm", "experts", servers=4.0) and "spans" not in notes(
+        "sglang", "experts"
     )
-    assert "spans 2 servers of 8" in notes("sglang", "experts", servers=4.0)
-    assert "in turn" in notes("sglang", "drafted") and "DRAFT_MODEL" in notes("vllm", "drafted")
+    assert "alternates" in notes("sglang", "drafted") and "DRAFT_MODEL" in notes("vllm", "drafted")
     assert "proxy" in notes("vllm", "two groups") and "proxy" not in notes("dynamo-vllm", "two groups")
-    assert "decode needs one of its own" in notes("sglang", "prompts alone")
-    assert "16,384 tokens a pass" in notes("vllm", "prompts of many") and "a pass:" not in notes("vllm", "dense")
+    assert "decode needs its own" in notes("sglang", "prompts alone")
+    assert "16,384 tokens per pass" in notes("vllm", "prompts of many") and "per pass:" not in notes("vllm", "dense")
     assert "4 copies" in notes("vllm", "dense") and "checkpoint" in notes("tensorrt-llm", "dense")
     assert "dynamo.frontend" in notes("dynamo-vllm", "dense")
-    [plugin, *_] = launch_settings("vllm", *CASES["dense"], report(), ["hopper", "tpu"]).notes
+    [plugin, *_] = made("vllm", *CASES["dense"], families=["hopper", "tpu"]).notes
     assert "tpu-inference" in plugin and "plugin" not in notes("vllm", "dense")
     narrow = catalog.service("llama3.1-70b", precision="bf16", weights="fp4")
     plan = catalog.serving_plan(narrow, 8, tp=8)
-    assert "AWQ" in " ".join(launch_settings("vllm", narrow, plan, report()).notes)
+    assert "AWQ" in " ".join(made("vllm", narrow, plan).notes)
 
 
 OWN_FORMATS = {"gpt-oss-120b": "mxfp4", "gpt-oss-20b": "mxfp4", "deepseek-v3": "fp8", "kimi-k2": "fp8"}
@@ -276,7 +252,7 @@ def test_no_argument_contradicts_a_checkpoint(framework):
             assert "--quantization" not in written.arguments and "quant" not in json.dumps(written.config)
             [note] = [each for each in written.notes if each.startswith(f"the checkpoint is stored in {stored},")]
             differs = STORED[precision] != {"mxfp4": 0.5, "fp8": 1.0}[stored]
-            assert ("planned with weights of" in note) == differs
+            assert ("the plan assumes weights of" in note) == differs
 
 
 def test_formats_of_checkpoints_have_a_source():
@@ -312,16 +288,18 @@ def test_gpt_oss_is_exported_as_it_is_published(capsys):
     flags = ["--workload", "gpt-oss-20b", "--chip", "h100-sxm", "--chips", "8", "--precision", "fp8"]
     assert main(["plan", "--mode", "serve", *flags, "--export", "vllm"]) == 0
     text = capsys.readouterr().out
-    assert "--quantization" not in text and "stored in mxfp4" in text and "planned with weights of 1 B" in text
+    assert "--quantization" not in text and "stored in mxfp4" in text and "the plan assumes weights of 1 B" in text
 
 
 @pytest.mark.parametrize("framework", ENGINES)
 def test_text_is_bash_and_json_says_the_same(framework, tmp_path):
-    settings = launch_settings(framework, *CASES["two groups of experts"], report())
-    text = launch_text(settings, "a title")
+    settings = made(framework, *CASES["two groups of experts"])
+    text = launch_text(settings, launch(*CASES["two groups of experts"], title="a title"))
     shown = "\n".join(f'printf "%s\\n" "${{{role}_ARGS[@]}}" END' for role in ("PREFILL", "DECODE"))
+    stubs = "; ".join(f"{name}() {{ :; }}" for name in ("vllm", "python", "trtllm-serve"))
     ran = subprocess.run(
-        ["bash", "-c", f"MODEL=m\n{text}\n{shown}"], capture_output=True, text=True, check=True, cwd=tmp_path
+        ["bash", "-c", f"{stubs}; MODEL=m\n{text}\n{shown}", "x", "decode"],
+        capture_output=True, text=True, check=True, cwd=tmp_path,
     )  # fmt: skip
     printed = [block.split("\n") for block in ran.stdout.strip().removesuffix("END").split("\nEND\n")]
     for group, words in zip(settings.groups, printed, strict=True):

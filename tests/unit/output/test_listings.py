@@ -49,7 +49,7 @@ def test_a_number_of_ones_own_may_be_a_table_without_kind_and_source(tmp_path):
         entry.citation("memory_capacity") == entry.citation("memory_bandwidth") == f"stated in {path}, without a source"
     )
     path.write_text('base = "b200"\nmemory_capacity = { value = 288, unit = "GB", kind = "estimate" }\n')
-    with pytest.raises(UserError, match="lacks 'source'"):
+    with pytest.raises(UserError, match="has no 'source'"):
         catalog.record("chips", path)
 
 

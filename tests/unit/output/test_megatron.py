@@ -2,37 +2,21 @@
 
 import re
 import subprocess
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from hwopt import catalog
-from hwopt.output.export.megatron import (
-    VERSION,
-    chunk_layers,
-    layout,
-    megatron_document,
-    megatron_settings,
-    megatron_text,
-)
+from hwopt.errors import UserError
+from hwopt.output.export.limits import expressible, refusal
+from hwopt.output.export.megatron import LIMITS, TRAINER, chunk_layers, layout
+from hwopt.output.export.trainer import file_text, training_document, training_file
 from hwopt.plan import Plan, stage_layers
 from hwopt.planning.training_plans import training_plans
+from tests.option_lists import options
+from tests.unit.output.launches import launch
 
-# Read off `add_argument` calls of megatron/training/arguments.py, NVIDIA/Megatron-LM, core_v0.15.0.
-VERIFIED = """
-    --num-layers --hidden-size --ffn-hidden-size --num-attention-heads --kv-channels --group-query-attention
-    --num-query-groups --seq-length --max-position-embeddings --vocab-size --swiglu
-    --untie-embeddings-and-output-weights --num-experts --moe-router-topk --moe-ffn-hidden-size
-    --moe-shared-expert-intermediate-size --moe-layer-freq --moe-grouped-gemm --moe-token-dispatcher-type
-    --multi-latent-attention --q-lora-rank --kv-lora-rank --qk-head-dim --qk-pos-emb-head-dim --v-head-dim
-    --tensor-model-parallel-size --pipeline-model-parallel-size --pipeline-model-parallel-layout
-    --num-layers-per-virtual-pipeline-stage --microbatch-group-size-per-virtual-pipeline-stage
-    --context-parallel-size --cp-comm-type --expert-model-parallel-size --expert-tensor-parallel-size
-    --sequence-parallel --micro-batch-size --global-batch-size --use-distributed-optimizer --overlap-grad-reduce
-    --overlap-param-gather --use-megatron-fsdp --data-parallel-sharding-strategy --no-gradient-accumulation-fusion
-    --ckpt-format --num-distributed-optimizer-instances --recompute-granularity --recompute-method
-    --recompute-num-layers --bf16 --fp8-format --fp4-format
-"""
 CASES = {
     "llama3.1-405b": ("h100-sxm", 1024, {"global_batch": 252}),
     "deepseek-v3": ("h800", 128, {"global_batch": 128}),
@@ -68,6 +52,11 @@ def test_chunks_and_layouts_hold_every_layer_once(layers):
                     assert np.isclose(max(of_stage), fullest) and np.isclose(of_stage[-1], last)
 
 
+def written(run, plan, **stated):
+    """Launch settings of a plan."""
+    return training_file("megatron", TRAINER, launch(run, plan, **stated))
+
+
 @pytest.fixture(scope="module", params=CASES)
 def settings(request):
     chip, chips, asked = CASES[request.param]
@@ -78,15 +67,29 @@ def settings(request):
     each = [
         Plan(**{name: leaf[i] for name, leaf in vars(plans).items() if leaf is not None}) for i in range(len(index))
     ]
-    return run, chips, [(plan, megatron_settings(run, plan)) for plan in each]
+    return run, chips, plans, each
+
+
+def test_search_and_exporter_agree_on_what_can_be_expressed(settings):
+    run, _, plans, each = settings
+    can = expressible(LIMITS, run, plans)
+    assert 0 < can.sum() < len(each)
+    for plan, allowed in zip(each, can, strict=True):
+        why = refusal(LIMITS, run, plan)
+        assert bool(why) != allowed
+        if why:
+            with pytest.raises(UserError, match="Megatron-LM cannot express"):
+                written(run, plan)
 
 
 def test_settings_are_consistent(settings):
-    run, chips, found = settings
+    run, chips, plans, each = settings
     layers, batch = int(run.model.layers), int(run.global_batch_sequences)
-    for plan, (flags, environment, ranks, notes) in found:
-        assert set(flags) <= set(VERIFIED.split())
-        assert all(value is True or isinstance(value, (int, str)) for value in flags.values())
+    for plan in (plan for plan, can in zip(each, expressible(LIMITS, run, plans), strict=True) if can):
+        made = written(run, plan)
+        flags, environment, ranks = made.file, made.environment, made.world_size
+        assert set(flags) <= options("megatron")
+        assert all(value is True or isinstance(value, (int, float, str)) for value in flags.values())
         degrees = [flags[f"--{name}-parallel-size"] for name in ("tensor-model", "pipeline-model", "context")]
         tp, pp, cp = degrees
         assert ranks == chips and ranks % (tp * pp * cp) == 0
@@ -102,11 +105,14 @@ def test_settings_are_consistent(settings):
         if "--overlap-param-gather" in flags:
             assert flags["--overlap-grad-reduce"] and flags["--use-distributed-optimizer"]
         if "--use-megatron-fsdp" in flags:
-            assert flags["--ckpt-format"] == "fsdp_dtensor" and not environment
+            assert flags["--ckpt-format"] == "fsdp_dtensor" and not environment and pp == 1
         elif tp > 1 or cp > 1:
             assert environment == {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
         groups = flags.get("--num-query-groups", flags["--num-attention-heads"])
-        assert any("key-value heads" in note for note in notes) == bool(groups % tp)
+        assert groups % tp == 0 or tp % groups == 0
+        offloaded = float(plan.optimizer_offloaded)
+        assert flags.get("--optimizer-offload-fraction", 0.0) == offloaded
+        assert ("--use-precision-aware-optimizer" in flags) == ("--optimizer-cpu-offload" in flags) == bool(offloaded)
 
 
 def _check_pipeline(flags, plan, layers, micro_batches):
@@ -120,44 +126,93 @@ def _check_pipeline(flags, plan, layers, micro_batches):
         assert layers % pp == 0 and (layers // pp) // of_chunk == chunks and (layers // pp) % of_chunk == 0
     else:
         assert chunks == 1 and layers % pp == 0
-    if chunks > 1:
-        group = flags.get("--microbatch-group-size-per-virtual-pipeline-stage", pp)
-        rest = micro_batches % group
-        assert pp <= group <= micro_batches and (rest == 0 or rest >= pp)
+    assert chunks == 1 or micro_batches % pp == 0
 
 
-def test_text_is_bash_and_json_says_the_same(settings):
-    _, chips, found = settings
-    _, one = next(pair for pair in found if "--pipeline-model-parallel-layout" in pair[1].arguments)
-    text = megatron_text(one, "a title")
-    assert all(line.startswith("#") for line in text.splitlines()[: 1 + len(one.notes)])
+def test_text_is_bash_and_json_says_the_same():
+    run = catalog.training_run("llama3.1-405b")
+    plan = catalog.plan(run, 16384, tp=8, pp=16)
+    one, asked = written(run, plan), launch(run, plan, title="a title")
+    text = file_text(TRAINER, one, asked)
+    assert text.startswith("# Megatron-LM core_v0.19.0, 16,384 ranks on 2,048 hosts of 8: a title")
     printed = subprocess.run(
-        ["bash", "-c", f'{text}\nprintf "%s\\n" "${{MEGATRON_ARGS[@]}}"'], capture_output=True, text=True, check=True
-    ).stdout.split("\n")[:-1]
+        ["bash", "-c", f"torchrun() {{ :; }}; MASTER_ADDR=a\n{text}\nprintf '%s\\n' \"${{MEGATRON_ARGS[@]}}\""],
+        capture_output=True, text=True, check=True,
+    ).stdout.split("\n")[:-1]  # fmt: skip
     words = []
-    for flag, value in one.arguments.items():
+    for flag, value in one.file.items():
         words += [flag] if value is True else [flag, str(value)]
     assert printed == words
-    document = megatron_document(one)
-    assert document["arguments"] == one.arguments and document["world_size"] == chips
-    assert document["version"] == VERSION
+    assert one.file["--pipeline-model-parallel-layout"] == "Et*7|(t*8|)*14t*7L"
+    document = training_document(TRAINER, one)
+    assert (
+        document["arguments"] == one.file and document["world_size"] == 16384 and document["framework"] == "megatron-lm"
+    )
 
 
-def test_what_the_framework_cannot_say_is_said():
-    run = catalog.training_run("llama3.1-405b")
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"tp": 16, "pp": 8}, ""),  # a multiple of the 8 key-value heads
+        ({"tp": 8, "pp": 16, "zero": 2}, "ZeRO-2 with pipeline stages"),
+        ({"tp": 8, "pp": 16, "bubble_fraction": 0.5}, "smaller bubble"),
+        ({"tp": 8, "pp": 14, "dp": 16, "recompute": 0.5}, "no whole number in each of 14 chunks"),
+        ({"tp": 8, "pp": 14, "dp": 16, "recompute": "0.333333333"}, ""),
+        ({"tp": 8, "pp": 16, "optimizer_offloaded": 0.5}, ""),
+        ({"tp": 8, "pp": 16, "zero": 0, "optimizer_offloaded": 1}, "without ZeRO"),
+        ({"tp": 8, "pp": 16, "activations_offloaded": 1}, "stored activations in the memory pool"),
+        ({"tp": 8, "pp": 16, "weights_offloaded": 0.5}, "weights streamed"),
+    ],
+)
+def test_what_the_framework_cannot_express_is_refused(settings, said):
+    run = catalog.training_run("llama3.1-405b", global_batch=16 * 128)
+    plan = catalog.plan(run, 8 * settings["pp"] * 16 if "dp" in settings else 16384, **settings)
+    assert refusal(LIMITS, run, plan) == "" if not said else said in refusal(LIMITS, run, plan)
 
-    def notes(**words):
-        return " ".join(megatron_settings(run, catalog.plan(run, 16384, **words)).notes)
 
-    plain = notes(tp=8, pp=16)
-    assert "cannot be expressed" not in plain
-    assert "--tensor-model-parallel-size 8" in notes(tp=16, pp=8)
-    assert "ZeRO-1" in notes(tp=8, pp=16, zero=2)
-    assert "smaller bubble" in notes(tp=8, pp=16, bubble_fraction=0.5)
-    assert "--recompute-num-layers" in notes(tp=8, pp=16, recompute=0.5)
-    assert "optimizer_offloaded=0.5" in notes(tp=8, pp=16, optimizer_offloaded=0.5) and "memory pool" not in plain
-    published = megatron_settings(run, catalog.plan(run, 16384, tp=8, pp=16)).arguments
-    assert published["--pipeline-model-parallel-layout"] == "Et*7|(t*8|)*14t*7L"
+def test_formats_that_the_framework_lacks_are_refused():
+    run = catalog.training_run("llama3.1-8b")
+    plan = catalog.plan(run, 8)
+    assert "--grad-reduce-in-bf16" in written(run, plan, gradient_bytes=2.0).file
+    assert "--grad-reduce-in-bf16" not in written(run, plan).file
+    with pytest.raises(UserError, match="gradients of 1 B"):
+        written(run, plan, gradient_bytes=1.0)
+    narrow = replace(run, moment_bytes=np.float64(4.0))
+    assert written(narrow, plan).file["--exp-avg-dtype"] == "bf16"
+    with pytest.raises(UserError, match="optimizer moments of 3 B"):
+        written(replace(run, moment_bytes=np.float64(3.0)), plan)
+    with pytest.raises(UserError, match="GEMMs in int8"):
+        written(catalog.training_run("llama3.1-8b", precision="int8"), plan)
+
+
+def test_dispatch_of_one_copy_a_domain_is_deepep():
+    run = catalog.training_run("mixtral-8x7b")
+    spread, whole = (catalog.plan(run, 8, ep=ep, expert_tp=1) for ep in (8, 1))
+    flags = {
+        "--moe-token-dispatcher-type": "flex",
+        "--moe-flex-dispatcher-backend": "deepep",
+        "--moe-router-dtype": "fp32",
+    }
+    assert flags.items() <= written(run, spread, deduplicated=True).file.items()
+    for plan, one in ((spread, False), (whole, True)):
+        assert written(run, plan, deduplicated=one).file["--moe-token-dispatcher-type"] == "alltoall"
+
+
+def test_facts_that_the_config_lacks_are_listed():
+    run = catalog.training_run("llama3.1-8b")
+    plan = catalog.plan(run, 8)
+    none = written(run, plan).unknown
+    assert {"norms and their epsilon", "position embedding", "biases", "norms of queries and keys", "dropout"} < set(
+        none
+    )
+    config = {"model_type": "llama", "rms_norm_eps": 1e-5, "rope_theta": 5e5, "hidden_act": "silu"}
+    assert written(run, plan, config=config).unknown == none[-1:]
+    assert "what the code of model_type mamba9 fixes" in written(run, plan, config={"model_type": "mamba9"}).unknown
+    llama3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    scaled = config | {"rope_scaling": llama3 | {"original_max_position_embeddings": 8192}}
+    assert written(run, plan, config=scaled).file["--rope-scaling-factor"] == 8.0
+    for other in ({"rope_scaling": llama3 | {"original_max_position_embeddings": 4096}}, {"rope_theta": "x"}):
+        assert written(run, plan, config=config | other).unknown[0] == "position embedding"
 
 
 @pytest.mark.parametrize(
@@ -166,10 +221,8 @@ def test_what_the_framework_cannot_say_is_said():
 )
 def test_precisions(precision, wanted):
     run = catalog.training_run("llama3.1-8b", precision=precision)
-    flags = megatron_settings(run, catalog.plan(run, 8)).arguments
+    flags = written(run, catalog.plan(run, 8)).file
     assert {flag for flag in flags if flag in ("--bf16", "--fp8-format", "--fp4-format", "--fp16")} == wanted
-    other = catalog.training_run("llama3.1-8b", precision="int8")
-    assert any("int8" in note for note in megatron_settings(other, catalog.plan(other, 8)).notes)
 
 
 @pytest.mark.parametrize(
@@ -183,5 +236,5 @@ def test_precisions(precision, wanted):
 )
 def test_recomputation(recompute, wanted):
     run = catalog.training_run("llama3.1-8b")
-    flags = megatron_settings(run, catalog.plan(run, 8, recompute=recompute)).arguments
+    flags = written(run, catalog.plan(run, 8, recompute=recompute)).file
     assert {flag: value for flag, value in flags.items() if "recompute" in flag} == wanted

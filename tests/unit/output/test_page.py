@@ -13,16 +13,14 @@ import pytest
 import hwopt
 from hwopt.analysis import sensitivity
 from hwopt.design.provenance import Provenance
-from hwopt.output.answers.documents import solution_document
-from hwopt.output.answers.screens import solution_screen
+from hwopt.output.answers import frontier
+from hwopt.output.answers.optimum import solution_answer, solution_document
+from hwopt.output.answers.sweep import sweep_answer
 from hwopt.output.answers.sweep_document import sweep_document
+from hwopt.output.answers.sweep_front import MOST_POINTS
 from hwopt.output.colours import PARTS, contrast, on_ground
 from hwopt.output.html.axis import Axis
-from hwopt.output.html.front import MOST_POINTS
 from hwopt.output.html.markup import element, raw
-from hwopt.output.html.optima import optima_page
-from hwopt.output.html.optimum import optimum_page
-from hwopt.output.html.variants import variants_page
 from hwopt.solver.solution import Outcome
 from hwopt.units import pretty
 from tests.budgets import LARGE_RUN
@@ -45,6 +43,11 @@ STATUS = {
 }
 """What screens, JSON and pages call each outcome."""
 _VOID = {"meta", "link", "br", "img", "hr", "input"}
+
+
+def optimum_page(solution, command, around=None, constants="", sensitivities=None):
+    answer = solution_answer(solution, around, constants, sensitivities=sensitivities, command_line=command)
+    return answer.page(command)
 
 
 class Reader(HTMLParser):
@@ -98,7 +101,7 @@ def pages(answer, swept):
     solution, sensitivities = answer
     return {
         "optimize": optimum_page(solution, "hwopt optimize", None, "calibrated", sensitivities),
-        "sweep": variants_page(swept, "hwopt sweep train_time"),
+        "sweep": sweep_answer(swept).page("hwopt sweep train_time"),
     }
 
 
@@ -143,10 +146,17 @@ def test_the_page_of_an_optimum_says_what_was_found(answer, pages):
         assert f"{pretty(each.used, each.unit)} of {pretty(each.limit, each.unit)}" in text
         assert f"{100 * each.used / each.limit:.2f} %" in text
         if each.elasticity > 1e-4:
-            assert f"saves {each.shadow_price:.4g} {each.shadow_price_unit}" in text
+            assert f"shadow price for this plan {each.shadow_price:.4g} {each.shadow_price_unit}" in text
     for source in solution.problem.sources:
         assert source in text
-    for part in ("compute", "tp comm", "electricity", "no design is below", "hwopt optimize", "calibrated"):
+    for part in (
+        "compute",
+        "tensor-parallel communication",
+        "electricity",
+        "optimality gap",
+        "hwopt optimize",
+        "calibrated",
+    ):
         assert part in text
     stated = [each for each in parameters if each.range.stated and not each.input.is_asked]
     assert stated[0].input.name.removeprefix("cluster.") in text
@@ -170,7 +180,7 @@ def test_the_page_of_a_sweep_says_what_was_found(swept, pages):
 def test_the_same_answer_makes_the_same_bytes(answer, swept, pages):
     solution, sensitivities = answer
     assert optimum_page(solution, "hwopt optimize", None, "calibrated", sensitivities) == pages["optimize"]
-    assert variants_page(swept, "hwopt sweep train_time") == pages["sweep"]
+    assert sweep_answer(swept).page("hwopt sweep train_time") == pages["sweep"]
     for page in pages.values():
         assert not re.search(r"20\d\d-\d\d-\d\d[ T]\d\d:", page) and "/tmp/" not in page
 
@@ -188,7 +198,7 @@ def test_what_users_wrote_is_escaped(answer, swept):
     case = swept["front_case"].attrs | {"flag_meanings": "cooling=<script>alert(1)</script> other"}
     for name in ("front_case", "best_case"):
         marked[name] = marked[name].assign_attrs(case)
-    for text in (page, variants_page(marked, EVIL, EVIL)):
+    for text in (page, sweep_answer(marked, EVIL).page(EVIL)):
         reader = read(text)
         assert len(reader.named("script")) == 1 and text.count("<script") == 1
         assert EVIL in "".join(reader.text)
@@ -198,7 +208,7 @@ def test_what_users_wrote_is_escaped(answer, swept):
 
 def test_an_infeasible_answer_says_what_would_mend_it(answer):
     solution, _ = answer
-    relaxation = "These budgets conflict. All of them relaxed by +28.8 % make one do."
+    relaxation = "Feasible if all 3 budgets are relaxed by +28.8 %."
     budgets = [dataclasses.replace(each, used=1.25 * each.limit) for each in solution.budgets]
     outcome = type(solution.outcome).infeasible
     page = optimum_page(
@@ -206,7 +216,7 @@ def test_an_infeasible_answer_says_what_would_mend_it(answer):
     )
     text = "".join(read(page).text)
     assert (
-        "Infeasible: no design satisfies every budget" in text
+        "Infeasible: no design in the search space satisfies every budget" in text
         and relaxation in text
         and text.count("over by 25 %") == len(budgets)
     )
@@ -218,21 +228,19 @@ def test_a_local_answer_does_not_claim_a_proof(answer):
     proof = dataclasses.replace(solution.certificate, lower_bound=None, gap=None, scope="local: best of 64")
     local = dataclasses.replace(solution, certificate=proof, outcome=Outcome.local)
     text = "".join(read(optimum_page(local, "hwopt optimize train_cost --design h100-sxm")).text)
-    assert "no lower bound" in text
+    assert "none proved" in text and "without a proof" in text
     assert "hwopt sweep train_cost --design h100-sxm --report front.html" in text
 
 
 def test_a_large_front_is_thinned_and_says_so(swept):
     many = np.resize(np.arange(swept.sizes["point"]), 2_000)
-    page = variants_page(swept.isel(point=np.sort(many)), "hwopt sweep")
+    page = sweep_answer(swept.isel(point=np.sort(many))).page("hwopt sweep")
     points = sum(each.get("class") == "point" for _, each in read(page).found)
     assert points <= MOST_POINTS + 1 and len(page.encode()) < LIMIT
     assert f"{MOST_POINTS} of the 2,000 points are drawn" in page
 
 
 def test_a_frontier_has_a_page_with_its_proofs(monkeypatch):
-    from hwopt.output.html import optima
-
     points = [
         {"budgets": {"power_budget_w": limit}, "feasible": held, "certified": True, "objective": cost, "gap": 5e-5,
          "shadow_price_power_budget_w": 0.5, "chips": 30_000.0, "tp": 16.0, "pp": 8.0}
@@ -242,12 +250,16 @@ def test_a_frontier_has_a_page_with_its_proofs(monkeypatch):
         "question": EVIL, "objective": {"name": "run_cost_usd", "unit": "USD"}, "budgets": {"power_budget_w": "W"},
         "feasible": True, "points": points, "out": None, "figures": [],
     }  # fmt: skip
-    monkeypatch.setattr(optima, "frontier_document", lambda *_: found)
+    monkeypatch.setattr(frontier, "frontier_document", lambda *_: found)
     dataset = type("Dataset", (), {"attrs": {"title": "train_cost", "sources": "A\nB"}})()
-    page = optima_page(dataset, "hwopt sweep --frontier power_budget_w=20e6:60e6:3")
+    page = frontier.frontier_answer(dataset).page("hwopt sweep --frontier power_budget_w=20e6:60e6:3")
     text = "".join(read(page).text)
-    assert "33 M$ to 39.7 M$" in text and "no design: proved" in text and "3 of 3 points certified" in text
-    assert "one more W saves" in text and page.count("<script") == 1
+    assert (
+        "33 M$ to 39.7 M$" in text
+        and "infeasible (certified)" in text
+        and "2 of 3 budget levels feasible, 3 certified" in text
+    )
+    assert "saves 500,000 $ per MW of power budget" in text and page.count("<script") == 1
 
 
 @pytest.mark.parametrize(("low", "high"), [(1.0, 1.0), (3.1e6, 3.2e6), (1e6, 3e9), (2e-7, 9e-6), (1.0, 1e12)])
@@ -282,13 +294,14 @@ def test_screen_json_and_page_say_the_same_word(answer, outcome, gap):
     word = STATUS[outcome]
     document = json.loads(json.dumps(solution_document(known)))
     assert document["status"] == word and document["message"].lower().startswith(word)
-    screen = solution_screen(known).splitlines()
-    assert screen[2] == known.headline and screen[2].lower().startswith(word)
+    screen = solution_answer(known).screen()
+    paragraph = screen.split("\n\n")[2 if known.feasible else 0]
+    assert paragraph.lower().startswith(word) and known.headline in " ".join(screen.split())
     page = optimum_page(known, "hwopt optimize")
     if known.feasible:
         assert f'class="badge{"" if outcome is Outcome.proved else " open"}">{word}</span>' in page
     else:
-        assert f'<p class="big">{word.capitalize()}: no design' in page
+        assert f'<p class="big">{word.capitalize()}' in page
 
 
 def test_relaxed_budgets_are_in_units_that_people_use():

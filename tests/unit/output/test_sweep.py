@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import hwopt
-from hwopt.output.answers.sweep import sweep_document, sweep_screen
-from hwopt.output.answers.sweep_document import budgets_of
+from hwopt.output.answers.sweep import sweep_answer
+from hwopt.output.answers.sweep_document import budgets_of, sweep_document
 from tests.toy import ToyCost
 
 SAMPLES = 2000
@@ -90,7 +90,7 @@ def test_elasticities_are_deciles_of_the_possible_rows(infeasible):
     held = slopes[:, infeasible["possible"].values == 1]
     assert [each["median"] for each in found.values()] == pytest.approx(np.median(held, axis=1))
     assert found["chips"]["low"] < found["chips"]["median"] < found["chips"]["high"]
-    assert re.search(r"  chips +[-+]0", sweep_screen(dataset))
+    assert re.search(r"  chips +[-+]0", sweep_answer(dataset).screen())
 
 
 def test_the_nearest_possible_variant_breaks_budgets_alone(infeasible):
@@ -108,20 +108,20 @@ def test_a_budget_on_a_ratio_has_no_unit(infeasible):
     """An empty unit must not vanish from the list of units, which are kept as words with spaces between them."""
     counted = infeasible.copy()
     counted["budget_limit"] = counted["budget_limit"].assign_attrs(budget_units="1 USD W")
-    assert [unit for _, _, unit, _ in budgets_of(counted)] == ["", "USD", "W"]
+    assert [each.unit for each in budgets_of(counted)] == ["", "USD", "W"]
     assert infeasible["budget_limit"].attrs["budget_units"] == "s USD W"
 
 
 def test_screens_fit_a_terminal_and_say_what_matters(feasible, infeasible):
     for dataset in (feasible, infeasible):
-        screen = sweep_screen(dataset, "runs/a", ["runs/a.figures/pareto.png"])
+        screen = sweep_answer(dataset, "runs/a", ["runs/a.figures/pareto.png"]).screen()
         lines = screen.split("\n")
         assert len(lines) <= 75 and max(map(len, lines)) <= 120
         assert 'xarray.open_zarr("runs/a")' in screen and "runs/a.figures: pareto.png" in screen
         assert "Pareto front of" in screen and "nan" not in screen
-    good, bad = sweep_screen(feasible), sweep_screen(infeasible)
-    assert "Best: variant" in good and "What to try" not in good and "chip=b200" in good
-    assert "No variant satisfies every limit. The nearest breaks" in bad
+    good, bad = sweep_answer(feasible).screen(), sweep_answer(infeasible).screen()
+    assert "Best design: variant" in good and "What to try" not in good and "chip=b200" in good
+    assert "No feasible design among 2,000. The closest one violates:" in bad
     assert "hwopt optimize toy_cost" in bad and "--samples 20,000" in bad
     assert re.search(r"feasible with --[a-z-]+ [0-9.e+]+", bad)
     assert "Store" not in good and "--out" in good
@@ -129,11 +129,11 @@ def test_screens_fit_a_terminal_and_say_what_matters(feasible, infeasible):
 
 def test_without_a_finite_variant_it_says_so(infeasible):
     empty = infeasible.isel(rank=slice(0, 0))
-    assert "No variant has finite numbers" in sweep_screen(empty)
+    assert "No result: the model has no finite numbers" in sweep_answer(empty).screen()
     json.dumps(sweep_document(empty), allow_nan=False)
 
 
 def test_the_screen_needs_no_rows(infeasible):
     lean = infeasible.drop_vars([name for name in infeasible if "variant" in infeasible[name].dims])
-    assert sweep_screen(lean) == sweep_screen(infeasible)
-    assert "looser budgets" in sweep_screen(lean) and "feasible with" in sweep_screen(lean)
+    assert sweep_answer(lean).screen() == sweep_answer(infeasible).screen()
+    assert "Looser budgets" in sweep_answer(lean).screen() and "feasible with" in sweep_answer(lean).screen()

@@ -11,47 +11,16 @@ import pytest
 from hwopt import catalog
 from hwopt.cli import exports
 from hwopt.errors import UserError
-from hwopt.model.report import TrainingReport
 from hwopt.output.export import nemo, torchtitan
-from hwopt.output.export.first_group import first_told
+from hwopt.output.export.limits import expressible
 from hwopt.output.export.trainer import TrainingLaunch, file_text, training_file
 from hwopt.output.export.trainers import TRAINERS
 from hwopt.plan import OFFLOADED, Plan
-from hwopt.planning.plan_table import PlanCandidate
+from hwopt.planning.plan_search import best_plan
 from hwopt.planning.training_plans import training_plans
-from tests.unit.output.test_megatron import VERIFIED
+from tests.option_lists import options
+from tests.unit.output.launches import launch
 
-# Read off dataclasses: TransformerConfig, ModelParallelConfig, MLATransformerConfig, DistributedDataParallelConfig and
-# OptimizerConfig of Megatron-Core 0.16.1, and GPTModelProvider, TrainingConfig, CheckpointConfig, DistributedInitConfig and
-# GPTDatasetConfig of Megatron-Bridge 0.3.1; its own reader, process_config_with_overrides, took three files.
-OF_BRIDGE = {
-    "model": """num_layers hidden_size ffn_hidden_size num_attention_heads kv_channels num_query_groups multi_latent_attention
-        q_lora_rank kv_lora_rank qk_head_dim qk_pos_emb_head_dim v_head_dim seq_length vocab_size gated_linear_unit
-        share_embeddings_and_output_weights num_moe_experts moe_router_topk moe_ffn_hidden_size moe_token_dispatcher_type
-        moe_grouped_gemm moe_shared_expert_intermediate_size moe_layer_freq expert_model_parallel_size
-        expert_tensor_parallel_size tensor_model_parallel_size sequence_parallel pipeline_model_parallel_size
-        pipeline_model_parallel_layout virtual_pipeline_model_parallel_size microbatch_group_size_per_vp_stage
-        context_parallel_size cp_comm_type recompute_granularity recompute_method recompute_num_layers
-        gradient_accumulation_fusion""",
-    "train": "micro_batch_size global_batch_size train_iters",
-    "ddp": """use_distributed_optimizer overlap_grad_reduce overlap_param_gather use_megatron_fsdp
-        data_parallel_sharding_strategy num_distributed_optimizer_instances""",
-    "optimizer": "use_distributed_optimizer overlap_param_gather",
-    "dataset": "seq_length",
-    "dist": "use_megatron_fsdp",
-    "checkpoint": "ckpt_format",
-}
-# Read off the dataclasses of torchtitan/config/job_config.py at v0.2.0, whose ConfigManager took three files.
-OF_TORCHTITAN = {
-    "model": "name flavor converters",
-    "training": "local_batch_size global_batch_size seq_len steps dtype mixed_precision_param",
-    "parallelism": """data_parallel_replicate_degree data_parallel_shard_degree fsdp_reshard_after_forward tensor_parallel_degree
-        context_parallel_degree pipeline_parallel_degree pipeline_parallel_schedule pipeline_parallel_microbatch_size
-        module_fqns_per_model_part expert_parallel_degree expert_tensor_parallel_degree""",
-    "activation_checkpoint": "mode selective_ac_option",
-    "compile": "enable",
-    "quantize": "linear grouped_mm",
-}
 CASES = {
     "llama3.1-405b": ("h100-sxm", 1024, {"global_batch": 256}),
     "deepseek-v3": ("h800", 128, {"global_batch": 128, "precision": "fp8"}),
@@ -79,7 +48,7 @@ def told(name, run, plans):
     files = []
     for plan in plans:
         try:
-            files.append((plan, training_file(name, TRAINERS[name], run, plan)))
+            files.append((plan, training_file(name, TRAINERS[name], launch(run, plan))))
         except UserError:
             continue
     return files
@@ -93,7 +62,10 @@ def test_torchtitan_has_every_layer_once_and_degrees_that_multiply(case):
     for plan, settings in files:
         file, split = settings.file, settings.file["parallelism"]
         for section, keys in file.items():
-            assert set(keys) <= set(OF_TORCHTITAN[section].split())
+            assert {f"{section}.{key}" for key in keys} <= options("torchtitan") | {
+                "quantize.linear",
+                "quantize.grouped_mm",
+            }
         shards = split["data_parallel_shard_degree"] * split.get("data_parallel_replicate_degree", 1)
         stages = split.get("pipeline_parallel_degree", 1)
         assert shards == int(plan.dp) and settings.world_size == chips
@@ -120,10 +92,10 @@ def test_torchtitan_has_every_layer_once_and_degrees_that_multiply(case):
 def test_nemo_says_what_megatron_is_told(case):
     run, chips, plans = case
     files = told("nemo", run, plans)
-    assert len(files) == len(plans)
+    assert 0 < len(files) <= len(plans)
     for plan, settings in files:
         for section, keys in settings.file.items():
-            assert section == "mixed_precision" or set(keys) <= set(OF_BRIDGE[section].split())
+            assert section == "mixed_precision" or {f"{section}.{key}" for key in keys} <= options("nemo")
         model, train = settings.file["model"], settings.file["train"]
         degrees = [model[f"{name}_parallel_size"] for name in ("tensor_model", "pipeline_model", "context")]
         assert chips == settings.world_size == int(np.prod(degrees)) * int(plan.dp)
@@ -132,18 +104,17 @@ def test_nemo_says_what_megatron_is_told(case):
             assert len(model["moe_layer_freq"]) == model["num_layers"] and sum(model["moe_layer_freq"]) == int(
                 run.model.moe_layers
             )
-        assert not any("--" in note for note in settings.notes)
     formats = {"bf16": "bf16_mixed", "fp8": "bf16_with_fp8_delayed_scaling_mixed"}
-    precision = TrainingLaunch(run, plans[0]).precision
+    precision = TrainingLaunch(launch(run, plans[0])).precision
     assert {settings.file["mixed_precision"] for _, settings in files} == {formats[precision]}
 
 
 def test_text_reads_back(case):
     run, _, plans = case
     for name, trainer in TRAINERS.items():
-        for _, settings in told(name, run, plans)[:20]:
-            text = file_text(trainer, settings, "a\ntitle")
-            assert f"{settings.world_size:,} ranks: a title" in text
+        for plan, settings in told(name, run, plans)[:20] if name != "megatron" else ():
+            text = file_text(trainer, settings, launch(run, plan, title="a\ntitle"))
+            assert f"{settings.world_size:,} ranks on {settings.world_size // 8:,} hosts of 8: a title" in text
             if name == "torchtitan":
                 assert tomllib.loads(text) == settings.file
             else:  # YAML of JSON values, two levels deep
@@ -169,59 +140,65 @@ def plan_of(run, chips, **degrees):
 @pytest.mark.parametrize(
     ("framework", "asked", "degrees", "said"),
     [
-        ("torchtitan", {}, {"tp": 8, "pp": 2, "zero": 1, "activations_offloaded": 1}, "activations in the memory pool.*--hold"),
-        ("nemo", {}, {"tp": 8, "zero": 1, "optimizer_offloaded": 1}, "optimizer in the memory pool"),
-        ("torchtitan", {}, {"tp": 8, "zero": 1}, "micro-batches: ZeRO-3, not ZeRO-1"),
+        ("torchtitan", {}, {"tp": 8, "pp": 2, "zero": 1, "activations_offloaded": 1}, "stored activations in the memory pool"),
+        ("torchtitan", {}, {"tp": 8, "zero": 3, "optimizer_offloaded": 1}, "FSDP keeps both there, all of them, or none"),
+        ("nemo", {}, {"tp": 8, "zero": 3, "optimizer_offloaded": 1}, "optimizer states in the memory pool with ZeRO-3"),
+        ("torchtitan", {}, {"tp": 8, "zero": 1}, "ZeRO-1 with 8 micro-batches"),
         ("torchtitan", {}, {"tp": 8, "pp": 8}, "dp = cp = 1"),
-        ("torchtitan", {}, {"tp": 4, "pp": 8, "zero": 2}, "ZeRO-1, not ZeRO-2"),
-        ("torchtitan", {}, {"tp": 8, "zero": 3, "recompute": "selective"}, "attention's result is kept"),
+        ("torchtitan", {}, {"tp": 4, "pp": 8, "zero": 2}, "ZeRO-2 with pipeline stages"),
+        ("torchtitan", {}, {"tp": 8, "zero": 3, "recompute": "selective"}, "keeps the result of attention"),
         ("torchtitan", {}, {"tp": 16, "zero": 3}, "does not divide 8 key-value heads"),
         ("torchtitan", {"precision": "fp4"}, {"tp": 8, "zero": 3}, "GEMMs in fp4"),
-        ("torchtitan", {"batch_ramp": "32@1B,64"}, {"tp": 8, "zero": 3}, "batch does not grow"),
+        ("torchtitan", {"batch_ramp": "32@1B,64"}, {"tp": 8, "zero": 3}, "growing batch is not supported"),
         ("nemo", {"precision": "int8"}, {"tp": 8, "zero": 3}, "GEMMs in int8"),
-        ("nemo", {}, {"tp": 8, "zero": 1}, "exchanges every 500 steps"),
+        ("nemo", {}, {"tp": 8, "zero": 1}, "synchronization only every 500 steps"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_said_is_refused(framework, asked, degrees, said):
     run = catalog.training_run("llama3.1-70b", global_batch=64, **asked)
     plan = plan_of(run, 64, **degrees)
-    plan = plan if "exchanges" not in said else replace(plan, local_steps=np.float64(500))
+    plan = plan if "synchronization" not in said else replace(plan, local_steps=np.float64(500))
     with pytest.raises(UserError, match=said):
-        training_file(framework, TRAINERS[framework], run, plan)
+        training_file(framework, TRAINERS[framework], launch(run, plan))
 
 
 def test_models_that_torchtitan_does_not_have_are_refused_with_those_it_has():
     run = catalog.training_run("gpt3-175b", global_batch=64)
-    with pytest.raises(UserError, match=r"none of 96 layers.*llama3 405B.*deepseek_v3 671B"):
-        training_file("torchtitan", torchtitan.TRAINER, run, plan_of(run, 64, tp=8, zero=3))
+    with pytest.raises(UserError, match=r"no model of 96 layers.*llama3 405B.*deepseek_v3 671B"):
+        training_file("torchtitan", torchtitan.TRAINER, launch(run, plan_of(run, 64, tp=8, zero=3)))
 
 
 @pytest.mark.parametrize("workload", ["qwen3-8b", "llama3.1-8b", "deepseek-v2", "deepseek-v2-lite", "qwen3-235b-a22b"])
 def test_catalogue_models_are_found_by_their_shape(workload):
     run = catalog.training_run(workload, global_batch=64)
-    file = training_file("torchtitan", torchtitan.TRAINER, run, plan_of(run, 16, zero=3)).file
+    file = training_file("torchtitan", torchtitan.TRAINER, launch(run, plan_of(run, 16, zero=3))).file
     assert (file["model"]["name"], file["model"]["flavor"]) in torchtitan.FLAVORS
 
 
-def test_the_first_plan_that_can_be_told_says_what_it_costs():
+def test_offloading_that_fsdp_does_is_a_key():
     run = catalog.training_run("llama3.1-70b", global_batch=64)
-    plans = [plan_of(run, 64, tp=8, zero=1), plan_of(run, 64, tp=8, zero=3)]
-    ranked = [PlanCandidate(plan, object.__new__(TrainingReport), 1.0 + i / 50) for i, plan in enumerate(plans)]
-    write = lambda each: training_file("torchtitan", torchtitan.TRAINER, run, each.plan)
-    settings = first_told("--export torchtitan", "torchtitan", ranked, write)
-    assert settings.file["parallelism"]["fsdp_reshard_after_forward"] == "always"
-    assert settings.notes[0].startswith("not the best plan but number 2, 2 % above the best: tp=8, pp=1, dp=8")
-    with pytest.raises(
-        UserError, match=r"--export torchtitan: torchtitan cannot be told the plan tp=8.*ZeRO-3, not ZeRO-1"
-    ):
-        first_told("--export torchtitan", "torchtitan", ranked[:1], write)
+    plan = plan_of(run, 64, tp=8, zero=3, weights_offloaded=1, optimizer_offloaded=1)
+    file = training_file("torchtitan", torchtitan.TRAINER, launch(run, plan)).file
+    assert file["training"]["enable_cpu_offload"] is True
 
 
-def test_words_of_the_flag_are_the_trainers_and_all_flags_have_keys():
-    assert set(exports.TRAINERS) == {"megatron", *TRAINERS}
-    assert set(nemo.KEYS) | set(nemo._UNSAID) == set(VERIFIED.split())
-    assert exports.held_for("megatron") == {} and exports.held_for("vllm") == {}
-    assert exports.held_for("nemo") == dict.fromkeys(OFFLOADED, 0.0)
+@pytest.mark.parametrize("name", TRAINERS)
+def test_a_search_among_plans_that_can_be_expressed_finds_the_best_of_them(name):
+    run, cluster = catalog.training_run("llama3.1-8b", global_batch=32), catalog.cluster("h100-sxm", 8)
+    limits = TRAINERS[name].limits
+    search = best_plan(run, cluster, alternatives=0, allowed=lambda plans: expressible(limits, run, plans))
+    free = best_plan(run, cluster, alternatives=1000)
+    can = [each for each in (free.best, *free.alternatives) if len(told(name, run, [each.plan]))]
+    assert search.examined < free.examined and search.best.objective <= min(each.objective for each in can) * (1 + 1e-9)
+    assert training_file(name, TRAINERS[name], launch(run, search.best.plan))
+    with pytest.raises(UserError, match=r"none of .* plans qualifies"):
+        best_plan(run, cluster, allowed=lambda plans: np.zeros(len(plans.tp), bool))
+
+
+def test_words_of_the_flag_are_the_trainers():
+    assert set(exports.TRAINERS) == set(TRAINERS)
+    for flag in nemo.UNSAID:
+        assert flag in options("megatron") and nemo.keys_of(flag) == []
 
 
 def test_chips_that_a_trainer_does_not_run_on_are_refused_before_any_search():

@@ -8,8 +8,7 @@ import hwopt
 from hwopt import catalog
 from hwopt.model.estimate import estimate
 from hwopt.output.answers import sweep
-from hwopt.output.answers.documents import report_document
-from hwopt.output.answers.screens import estimate_screen
+from hwopt.output.answers.estimate import estimate_answer
 from hwopt.output.text.customary_units import amount
 from hwopt.output.text.token_prices import TOKENS, counted, unit_of_work
 from hwopt.sweeps.attributes import _counted
@@ -29,14 +28,17 @@ def test_work_is_counted_in_what_the_workload_says(name, unit, tokens):
     run, cluster = catalog.training_run(name, global_batch=4096), catalog.cluster("h100-sxm", 8)
     report = evaluate_in_numpy(estimate, run, cluster, catalog.plan(run, 8))
     assert unit_of_work(report) == unit_of_work(run) == (unit, tokens)
-    screen = estimate_screen(report, catalog.plan(run, 8), name)
+    asked = {"workload": name, "chip": "h100-sxm", "chips": 8}
+    answer = estimate_answer(report, catalog.plan(run, 8), name, asked=asked)
+    screen = answer.screen()
     if bool(report.feasible):
         rate = float(report.tokens_per_s) / tokens
         said = pretty(rate, "token/s") if unit == "token" else f"{rate:,.0f} {unit}/s"
-        article = "an" if unit == "image" else "a"
-        assert said in screen and f"{float(report.cost_per_token_usd) * 1e6 * tokens:.4g} $ a million {unit}s" in screen
-        assert f"J {article} {unit}\n" in screen and ("token/s" in screen) == (unit == "token")
-    document = report_document(report)
+        assert (
+            said in screen and f"{float(report.cost_per_token_usd) * 1e6 * tokens:.4g} $ per million {unit}s" in screen
+        )
+        assert f"J per {unit}\n" in screen and ("token/s" in screen) == (unit == "token")
+    document = answer.document()
     assert (document["unit_of_work"], document["tokens_per_unit"]) == (unit, tokens)
 
 
@@ -48,7 +50,7 @@ def test_amounts_of_objectives_are_counted_so_too():
     )
     assert counted(3.0, "USD", work) == (3.0, "USD") and counted(2.0, "USD/token", TOKENS) == (2.0, "USD/token")
     assert amount(2e-6, "USD/token", 3, work) == "394 $/Mimage" and amount(2e-6, "USD/token") == "2 $/Mtoken"
-    assert sweep.shown("cost_per_token_usd", 2e-6, "USD/token", work) == "394 $ a million images"
+    assert sweep.shown("cost_per_token_usd", 2e-6, "USD/token", work) == "394 $ per million images"
 
 
 def test_questions_and_sweeps_say_images():
@@ -62,4 +64,4 @@ def test_questions_and_sweeps_say_images():
         "objective": {"name": "cost_per_token_usd", "unit": "USD/token"},
     }
     case = {"case": "a", "objective": 2e-6, "possible": 1, "evaluated": 2, "feasible_count": 1}
-    assert sweep.ranked_cases(document | {"by_case": [case]})[0][1] == "394 $ a million images"
+    assert sweep.ranked_cases(document | {"by_case": [case]})[0][1] == "394 $ per million images"

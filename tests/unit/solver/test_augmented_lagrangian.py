@@ -6,9 +6,9 @@ import numpy as np
 import optax
 import pytest
 
-from hwopt.solver.local.augmented_lagrangian import LagrangianSettings, minimise_all, projected_gradient
+from hwopt.solver.local.augmented_lagrangian import minimise_all, projected_gradient
 
-COUNTS = LagrangianSettings(outer=np.asarray(24), inner=np.asarray(260))
+COUNTS = np.asarray(24), np.asarray(260)
 
 
 @pytest.fixture(autouse=True)
@@ -17,10 +17,10 @@ def float64():
         yield
 
 
-def minimise(values, start, lower, upper, settings, **keywords):
+def minimise(values, start, lower, upper, counts, **keywords):
     """One problem as a batch of one."""
     alone = lambda y, temperature, _: values(y, temperature)
-    found = minimise_all(alone, start[None], lower[None], upper[None], jnp.zeros(1), settings, **keywords)
+    found = minimise_all(alone, start[None], lower[None], upper[None], jnp.zeros(1), counts, **keywords)
     return jax.tree.map(lambda leaf: leaf[0], found)
 
 

@@ -293,7 +293,7 @@ def test_prices_are_what_solving_again_says(index):
 
 COORDINATES = (
     "tp", "ep", "pp", "virtual_stages", "micro_batch", "dp", "micro_batches", "groups", "chips_per_rack", "hbm_stacks", "dies",
-    "cp", "recompute", "zero", "weights_tier", "optimizer_tier", "activations_tier",
+    "cp", "recompute", "zero", "weights_tier", "optimizer_tier", "activations_tier", "recovery",
 )  # fmt: skip
 
 
@@ -310,7 +310,7 @@ def tiny(name: str = "train_cost") -> Problem:
 
 
 def enumerated(problem: Problem) -> np.ndarray:
-    """Every integer design, by trying all, in the order of `COORDINATES`."""
+    """Every integer design, by trying all, in the order of `COORDINATES`; continuous hardware recovers in memory."""
     box = {each.name: (each.lower, each.upper) for each in problem.variables}
     layers = int(problem.template.workload.model.layers)
     integers = lambda name: range(math.ceil(box[name][0]), math.floor(box[name][1]) + 1)
@@ -324,7 +324,7 @@ def enumerated(problem: Problem) -> np.ndarray:
                 continue
             for m in range(1, int(box["global_batch_sequences"][1]) // (d * b) + 1):
                 if d * b * m >= box["global_batch_sequences"][0] and (v == 1 or m % p == 0):
-                    rows += [(t, 1, p, v, b, d, m, g, n, 1, 1, *6 * (1,)) for g in domains]
+                    rows += [(t, 1, p, v, b, d, m, g, n, 1, 1, *6 * (1,), 3) for g in domains]
     return np.array(rows)
 
 

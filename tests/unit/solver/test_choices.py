@@ -118,7 +118,11 @@ def test_what_the_catalogue_has_but_cannot_be_asked_is_said():
         dataclasses.replace(QUESTION, precision="fp8"), choices={"chip": ["*"]}, bounds=BOXES, seconds=1e-3
     )
     refused = [each for each in answer.choices if each.fate is BranchOutcome.refused]
-    assert refused and all(each.refused for each in refused) and any("no fp8 units" in each.refused for each in refused)
+    assert (
+        refused
+        and all(each.refused for each in refused)
+        and any("does not compute in fp8" in each.refused for each in refused)
+    )
     assert len(answer.choices) == len(hwopt.catalog.names("chips"))
 
 
@@ -136,7 +140,7 @@ def test_an_answer_by_a_deadline_is_honest():
     ("choices", "words"),
     [
         ({"chip": ["h100-sxm", "h1000"]}, "h1000"),
-        ({"chips": ["a"]}, "no field"),
+        ({"cheep": ["a"]}, "not a field"),
         ({"power_budget_w": ["a"]}, "is a number"),
         ({"chip": ["h200", "h200"]}, "each value once"),
         ({"precision": ["*"]}, "no list"),
@@ -167,7 +171,7 @@ def test_choices_are_proved_or_not_asked():
         hwopt.optimize(QUESTION, choices={"chip": CHIPS}, designs=[np.ones(3)])
     with pytest.raises(UserError, match="local"):
         hwopt.optimize(QUESTION, choices={"chip": CHIPS}, regime="local")
-    with pytest.raises(UserError, match="what a design is ported to"):
+    with pytest.raises(UserError, match="applies to a parametric chip only"):
         choice_states(dataclasses.replace(QUESTION, technology="3nm"), {"chip": CHIPS})
 
 
@@ -179,3 +183,17 @@ def test_software_is_the_chips_own():
     serving = hwopt.objective("serve_cost", precision="bf16")
     of = lambda chip: dataclasses.replace(serving, chip=chip).problem().provenance.records["stack"].slug
     assert of("h100-sxm") != of("tpu-v5e")
+
+
+def test_a_search_that_stops_before_its_first_bound_rules_out_no_choice():
+    from types import SimpleNamespace
+
+    from hwopt.solver.search.categorical import ChoiceGroup, _fate
+    from hwopt.solver.search.search_tree import MachineState, SearchResult
+
+    started = SearchResult(
+        machines={1: MachineState(value=1.0)}
+    )  # a design that a search starts with, and no bound yet
+    group = ChoiceGroup((0, 1), SimpleNamespace(machines=(None, None)), started)  # pyright: ignore[reportArgumentType]
+    asked = Branch((("cooling", "air"),), "air")
+    assert [_fate(asked, each, False).fate for each in group.machines] == [BranchOutcome.open] * 2

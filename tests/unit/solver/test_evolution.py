@@ -230,3 +230,7 @@ def test_several_machines_are_judged_each_by_its_own_numbers():
         objective, _ = judged(columns)
         alone = ExactModel(problem).designs([columns[each.name] for each in problem.variables])
         np.testing.assert_allclose(objective, alone.objective, rtol=1e-12)
+
+
+def test_a_search_without_points_has_no_families():
+    assert len(EvolutionarySearch(SYSTEM, VARIABLES, judge).families(4)) == 0

@@ -13,19 +13,17 @@ import hwopt
 from hwopt.analysis.integrality_gap import integrality_gap
 from hwopt.calibration.intervals import question_interval
 from hwopt.cli import main
-from hwopt.design.exact import ExactModel
+from hwopt.design.exact import ExactModel, logarithms
 from hwopt.errors import UserError
 from hwopt.model.report import FEASIBILITY_TOLERANCE
-from hwopt.output.answers.documents import solution_document
-from hwopt.output.answers.screens import solution_screen
+from hwopt.output.answers.optimum import solution_answer, solution_document
 from hwopt.solver.deadline import Deadline
 from hwopt.solver.search.heuristics.rounding import rounding_candidates
 from results.benchmarks.reference import RESULTS
 from tests.results.test_reference import assert_comes_out_again
 
 AROUND = {
-    "tp": (4, 4), "cp": (8, 8), "pp": (8, 8), "virtual_stages": (16, 16), "micro_batch": (5, 5), "zero": (1, 1),
-    "nics_per_server": (4, 8),
+    "tp": (8, 8), "cp": (4, 4), "pp": (8, 8), "virtual_stages": (16, 16), "micro_batch": (1, 1), "zero": (1, 1),
 }  # fmt: skip
 """The part of the default question's lattice that holds its answer."""
 
@@ -57,6 +55,11 @@ def test_the_answer_is_proved(solution):
 
 def test_json_has_the_contract(solution):
     document = json.loads(json.dumps(solution_document(solution), allow_nan=False))
+    (bought,) = document["systems"]
+    assert (
+        bought["name"] == "dgx-h100" and bought["count"] * bought["chips_each"] == document["design"]["chips"]["value"]
+    )
+    assert bought["racks"] == document["report"]["racks"]
     assert set(document["objective"]) == {"name", "value", "unit"}
     for variable in document["design"].values():
         assert set(variable) - {"word"} == {"value", "unit", "lower", "upper", "at_bound"}
@@ -93,8 +96,9 @@ def test_an_independent_solver_finds_nothing_better_with_the_same_plan(solution)
     model = ExactModel(problem).prepare()
     fixed = {each.name: solution.design[each.name].value for each in problem.variables if each.integer}
     fixed |= {"fullest_stage": float(plan.fullest_stage), "last_stage": float(plan.last_stage)}
+    fixed |= {each.name: float(getattr(plan, each.name)) for each in problem.variables if "_offloaded" in each.name}
     free = [i for i, each in enumerate(problem.variables) if each.name not in fixed]
-    held = np.array([math.log(fixed.get(each.name, 1.0)) for each in problem.variables])
+    held = logarithms([fixed.get(each.name, 1.0) for each in problem.variables])
     beside = step * np.concatenate([np.zeros((1, len(free))), np.eye(len(free)), -np.eye(len(free))])
 
     @lru_cache  # SciPy asks twice
@@ -127,7 +131,7 @@ def test_an_independent_solver_finds_nothing_better_with_the_same_plan(solution)
 
 
 def test_screen_names_design_budgets_and_sources(solution):
-    screen = solution_screen(solution)
+    screen = solution_answer(solution).screen()
     assert all(name in screen for name in (*solution.design, *(budget.name for budget in solution.budgets)))
     assert "Sources behind these numbers" in screen
 
@@ -136,7 +140,7 @@ def test_screen_names_design_budgets_and_sources(solution):
 def test_the_committed_screen_comes_out_again(whole):
     """`results/reference/train_cost.txt`, printed by `hwopt optimize`."""
     price = integrality_gap(whole, Deadline(math.inf))
-    screen = solution_screen(whole, question_interval(whole), whole.problem.provenance.mode, price)
+    screen = solution_answer(whole, question_interval(whole), whole.problem.provenance.mode, price).screen()
     assert_comes_out_again(screen, RESULTS / "reference" / "train_cost.txt")
 
 
@@ -191,8 +195,8 @@ def test_infeasible_question_exits_1_and_says_what_would_mend_it(capsys):
     )
     document = json.loads(capsys.readouterr().out)
     assert document["feasible"] is False
-    assert document["message"].startswith("Infeasible, proved")
-    assert "conflict" in document["infeasibility"] and "capex_budget_usd" in document["infeasibility"]
+    assert document["message"].startswith("Infeasible: ")
+    assert "Feasible if" in document["infeasibility"] and "relaxed by" in document["infeasibility"]
     assert document["certificate"]["max_violation"] > 1e-3
     # What is shown breaks the budgets by what would mend them, and nothing else.
     over = max(each["used"] / each["limit"] for each in document["budgets"])

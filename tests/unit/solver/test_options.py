@@ -62,7 +62,7 @@ def test_every_number_has_a_range_and_refuses_what_lies_outside(kind):
             assert f"{kind.__name__}: {each.name}" in str(refused.value) and "\n" not in str(refused.value)
         if one:
             for wrong in ((), "12", 3.0):
-                with pytest.raises(UserError, match=f"{each.name} must be a list of numbers"):
+                with pytest.raises(UserError, match=f"{each.name} must be a non-empty list of numbers"):
                     kind(**{each.name: wrong})
             assert getattr(kind(**{each.name: list(each.default)}), each.name) == each.default
         elif isinstance(each.default, int):
@@ -199,6 +199,8 @@ def test_public_calls_pass_options_on():
     few = SearchOptions(tree=hwopt.TreeOptions(nodes=1), heuristic=hwopt.HeuristicOptions(generations=0))
     usual, short = hwopt.optimize(ToyCost(), explain=False), hwopt.optimize(ToyCost(), explain=False, options=few)
     assert usual.outcome.name == "proved" and short.outcome.name == "best_found"
+    assert usual.certificate.stopped is None and short.certificate.stopped == "node limit"
+    assert "raise SearchOptions.tree.nodes" in short.headline and "limit" not in usual.headline
     grid = {"power_budget_w": [4e7]}
     certified = [int(hwopt.frontier(ToyCost(), grid, options=each)["certified"][0]) for each in (None, few)]
     assert certified == [1, 0]

@@ -18,7 +18,7 @@ from hwopt.solver.gp.integer_relaxation import quantity_ranges
 from hwopt.solver.gp.signomial import Algebra
 from hwopt.solver.search.bounding import bound_nodes
 from hwopt.solver.search.canonicalize import canonicalize, free_values
-from hwopt.solver.search.heuristics.feasibility_repair import FeasibilityRepair
+from hwopt.solver.search.heuristics.feasibility_repair import repaired
 from hwopt.solver.search.node_relaxations import NodeRelaxations
 from objectives.serve_cost import ServeCost
 from tests.rotation import one_in
@@ -41,7 +41,9 @@ class Case:
     """A question with a limit on p99, and designs that satisfy it by the exact model."""
 
     def __init__(self, limit_s: float):
-        self.problem = ServeCost(split="disaggregated", ttft_p99_limit_s=limit_s).problem()
+        self.problem = ServeCost(
+            split="disaggregated", ttft_p99_limit_s=limit_s, ttft_percentile="mean", free="nics"
+        ).problem()
         self.lattice = lattice_of(self.problem)
         self.programmes = NodeRelaxations(self.problem, self.lattice)
         self.model = ExactModel(self.problem).prepare()
@@ -148,9 +150,7 @@ def test_a_design_that_satisfies_a_limit_at_the_end_of_its_piece_is_found():
     assert case.exact(np.repeat(point, 2, axis=0), np.array([slow, fast])).violation.tolist()[0] > FEASIBILITY_TOLERANCE
     boxes = Boxes.of_points(point)
     known = bound_nodes(case.programmes, boxes)
-    found, y = FeasibilityRepair(case.programmes, [case.model]).held(
-        boxes, known.programme, np.arange(1), known.answers.y.copy()
-    )
+    found, y = repaired(case.programmes, [case.model], boxes, known.programme, np.arange(1), known.answers.y.copy())
     clock = float(np.exp(y[0, known.programme.names.index("clock_ratio")]))
     exact = case.exact(point, np.array([clock])).one(0)
     assert exact.violation <= FEASIBILITY_TOLERANCE
@@ -167,7 +167,7 @@ def test_what_a_limit_is_worth_is_what_every_design_of_a_small_lattice_says():
         "clock_ratio": (0.9, 0.9),
     }  # fmt: skip
     none = dict.fromkeys(("ttft_budget_s", "tpot_budget_s", "power_budget_w"), math.inf)
-    asked = ServeCost(ttft_p99_limit_s=0.433, arrival_scv=2.0, **none)
+    asked = ServeCost(ttft_p99_limit_s=0.433, arrival_scv=2.0, free="nics", **none)
     problem = asked.problem().narrowed({name: tuple(map(float, ends)) for name, ends in boxes.items()})
     lattice, model = lattice_of(problem), ExactModel(problem).prepare()
     initial = lattice.initial_boxes()

@@ -14,7 +14,7 @@ import pytest
 import hwopt
 from hwopt.design.portfolio import portfolio_of
 from hwopt.errors import UserError
-from hwopt.output.answers.portfolio import portfolio_document, portfolio_screen
+from hwopt.output.answers.portfolio import portfolio_answer, portfolio_document
 from hwopt.solver.options import SEARCH
 from hwopt.solver.portfolio.master import least_weighted_sum
 from hwopt.solver.portfolio.solve import certified_portfolio, choice_rows
@@ -23,13 +23,14 @@ from tests.rotation import one_in
 from tests.tiers import turn
 
 LIST = """
+free = "nics+racks"
 [members.big]
 question = "train_cost"
 workload = "llama3.1-8b"
 tokens = 1e12
 global_batch = 512
 runs = 2
-bounds = {tp = 1, cp = 1, zero = 1, pp = 1, virtual_stages = 1, micro_batch = [1, 2], recompute = 1, chips = [64, 512]}
+bounds = {tp = 1, cp = 1, zero = 2, pp = 1, virtual_stages = 1, micro_batch = [1, 2], recompute = 1, chips = [64, 512]}
 offload = "none"
 [members.assistant]
 question = "serve_cost"
@@ -178,7 +179,7 @@ def test_no_time_is_no_proof_but_a_list(question):
     assert all(held) and found.objective == pytest.approx(sum(each.cost for each in found.members))
     for each in found.members:
         assert all(each.solution.design[name].value == part.value for name, part in found.parts.items())
-    assert "--one-sided-prices" not in portfolio_screen(found)  # which a list has not
+    assert "--one-sided-prices" not in portfolio_answer(found).screen()  # which a list has not
     json.dumps(portfolio_document(found), allow_nan=False)
 
 
@@ -191,15 +192,15 @@ def test_what_is_said_of_it_adds_up(answer):
     assert sum(row["count"] * row["unit_price"] for row in document["bill"]) == pytest.approx(capital, rel=1e-9)
     chips = sum(float(each.solution.built.cluster.chips) for each in answer.members)
     assert next(row["count"] for row in document["bill"] if row["part"] == "chips") == chips
-    screen = portfolio_screen(answer)
+    screen = portfolio_answer(answer).screen()
     for said in (
-        "Parts, the same for all",
+        "Shared components",
         "big",
         "assistant",
         "2 runs",
         "3e+11 served tokens",
         "gap",
-        "parts of their own",
+        "components of its own",
     ):
         assert said in screen
 
@@ -216,7 +217,7 @@ def test_the_least_of_two_tangents(a, b):
 
 
 def test_parts_are_bounded_for_all_and_plans_for_each(question):
-    with pytest.raises(UserError, match="'tp' is no part that members share"):
+    with pytest.raises(UserError, match="'tp' is not a part that members share"):
         hwopt.optimize(question, bounds={"tp": (1.0, 2.0)})
     with pytest.raises(UserError, match="regime"):
         hwopt.optimize(question, regime="relaxed")

@@ -10,7 +10,7 @@ import hwopt
 from hwopt import catalog
 from hwopt.design.lattices import lattice_of
 from hwopt.errors import UserError
-from hwopt.output.answers.screens import solution_screen
+from hwopt.output.answers.optimum import solution_answer
 from hwopt.planning.plan_search import best_plan
 from tests.rotation import one_in
 
@@ -30,6 +30,7 @@ def solution():
         tokens=1e12,
         recompute="none",
         offload="none",
+        recovery="from-storage",  # as `catalog.cluster`
         **NO_LIMIT,
     )
     with jax.enable_x64(True):
@@ -74,8 +75,8 @@ def test_every_stage_has_whole_micro_batches_and_rounds(solution):
 
 @one_in(4, 0)
 def test_the_screen_shows_the_stages(solution):
-    text = solution_screen(solution)
-    assert "batches 128@10%,256@30%,512" in text and "128 a step" in text and "512 a step" in text
+    text = " ".join(solution_answer(solution).screen().split())
+    assert "batches 128@10%,256@30%,512" in text and "128 sequences" in text and "512 sequences" in text
     shares = solution.report.stages.time_share
     assert float(np.sum(shares)) == pytest.approx(1.0) and shares[0] > 0.1
 
@@ -86,12 +87,12 @@ def test_a_ramp_names_the_batch_of_a_question():
     assert low < 4096 < high and low > 3800
     asked = hwopt.objective("train_cost", batch_ramp="256@10%").problem()
     assert float(asked.template.workload.ramp.batch_fractions[0]) == 0.125
-    with pytest.raises(UserError, match="state the last batch once"):
+    with pytest.raises(UserError, match="remove one of them"):
         hwopt.objective("train_cost", batch_ramp="1024@10%,4096", global_batch=1024.0).problem()
 
 
 def test_where_tokens_are_free_stages_are_shares_of_them():
     assert hwopt.objective("loss_under_budget", batch_ramp="1024@10%,4096").problem().template.workload.ramp is not None
     for name, fields in (("loss_under_budget", {}), ("train_cost", {"loss_budget": 1.95})):
-        with pytest.raises(UserError, match="chooses how many tokens there are: say in shares of them"):
+        with pytest.raises(UserError, match="chooses the number of tokens, so state the ramp in percent"):
             hwopt.objective(name, batch_ramp="1024@1T,4096", **fields).problem()

@@ -281,7 +281,7 @@ def test_two_kinds_of_chips_against_every_pair():
             hwopt.best_plan(asked, pair)
     with pytest.raises(UserError, match="ClusterPair"):
         hwopt.estimate(workload, pair, catalog.serving_plan(workload, 3, tp=1))
-    with pytest.raises(UserError, match="one site"):
+    with pytest.raises(UserError, match="share a site"):
         catalog.cluster_pair("h100-sxm", "h20", 4, sites=2)
 
 
@@ -330,7 +330,7 @@ def test_batches_are_powers_of_two_and_those_between():
 @pytest.mark.parametrize(
     ("asked", "mode", "named"),
     [
-        ({"objective": "run_cost_usd"}, "serve", "none that this workload has"),
+        ({"objective": "run_cost_usd"}, "serve", "not available for this workload"),
         ({"objective": "time_to_frist_token_s"}, "serve", "time_to_first_token_s"),
         ({"objective": "time_per_output_token_s"}, "prefill", "mode prefill has none"),
         ({"limits": {FIRST: 1.0}}, "decode", "mode decode has none"),
@@ -351,7 +351,7 @@ def test_a_training_run_has_no_limits_and_no_groups():
     for asked, named in (({"limits": {FIRST: 1.0}}, "limits"), ({"disaggregate": True}, "disaggregate")):
         with pytest.raises(UserError, match=named):
             hwopt.best_plan(run, machine, **asked)
-    with pytest.raises(UserError, match="none that this workload has"):
+    with pytest.raises(UserError, match="not available for this workload"):
         hwopt.best_plan(run, machine, FIRST)
     with pytest.raises(UserError, match="workload must be a Service"):
         hwopt.every_split(run, machine)

@@ -11,7 +11,7 @@ import pytest
 import hwopt
 from hwopt.cli import main
 from hwopt.errors import UserError
-from hwopt.output.answers.sweep import sweep_screen
+from hwopt.output.answers.sweep import sweep_answer
 from hwopt.output.answers.sweep_document import _quantiles, sweep_document
 from hwopt.solver.options import SEARCH
 from hwopt.sweeps.reductions import CELLS
@@ -25,7 +25,10 @@ BOUNDS = {
     "hbm_bandwidth_bytes_per_s": (1.2e12, 3e12), "clock_ratio": (0.9, 1.08), "cp": (1.0, 1.0), "zero": (1.0, 1.0),
 }  # fmt: skip
 ALIKE = {"recompute": "none", "offload": "none"}
-MODEL = TrainCost(**ALIKE), {"bounds": BOUNDS, "map_of": ["hbm_capacity_bytes", "clock_ratio"]}
+MODEL = (
+    TrainCost(time_budget_s=110 * 86400.0, capex_budget_usd=1.2e9, power_budget_w=40e6, **ALIKE),
+    {"bounds": BOUNDS, "map_of": ["hbm_capacity_bytes", "clock_ratio"]},
+)
 TOY = (
     ToyCost(time_budget_s=2.3e6, capex_budget_usd=1.1e9),
     {
@@ -136,12 +139,12 @@ def test_the_map_is_that_of_the_whole_space(focused, plain):
 
 
 def test_the_screen_tells_both_shares_apart(focused, plain):
-    lines = sweep_screen(focused)
-    assert "of the whole space, by weight: possible" in lines and "a quarter drawn from the whole space" in lines
+    lines = sweep_answer(focused).screen()
+    assert "Weighted to the whole space: buildable" in lines and "A quarter of the designs" in lines
     document = sweep_document(focused)
     assert document["sampling"] == "importance" and document["sampling_note"] == ""
     assert document["feasible_share"] < 0.2 * document["feasible_count"] / SAMPLES
-    assert "drawn from the whole space alone: as asked" in sweep_screen(plain)
+    assert "Sampled uniformly over the search space: as requested." in sweep_answer(plain).screen()
 
 
 @pytest.mark.parametrize(

@@ -263,7 +263,7 @@ def test_replicas_hold_whole_sets_of_experts(ep, replicas, fits):
 
 def test_unknown_names_are_refused(problems):
     space = Space(problems["dense"])
-    with pytest.raises(UserError, match="'chip' is no variable of 'train_cost'") as caught:
+    with pytest.raises(UserError, match="'chip' is not a variable of 'train_cost'") as caught:
         space.completed({"chip": [1.0]})
     assert "\n" not in str(caught.value)
     with pytest.raises(UserError, match="fullest_stage"):

@@ -289,7 +289,7 @@ def test_other_versions(whole, tmp_path):
     store = cut(whole, folder)
     versions = json.loads(store.group.attrs["versions"])
     store.group.attrs["versions"] = json.dumps(versions | {"jax": "0.1.0"})
-    refused("begun by other versions of jax: finish it with those", sweep, folder)
+    refused("started by other versions of jax: finish it with those", sweep, folder)
     # A finished one may be read by any.
     folder = shutil.copytree(whole, tmp_path / "finished")
     path = folder / "zarr.json"

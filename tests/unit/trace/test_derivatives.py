@@ -12,7 +12,7 @@ from hwopt.trace.scalar_program import NotScalarArithmetic, scalar_program
 from tests.cases import KINDS, random_cases, to_vectors
 from tests.gradient.elasticity import INPUTS, OUTPUTS, all_outputs, input_scale, output_scale
 from tests.rotation import rotated
-from tests.unit.trace.test_straight_line import SMOOTH
+from tests.unit.trace.test_scalar_program import SMOOTH
 
 COUNT = 5
 

@@ -125,7 +125,8 @@ class EvolutionarySearch:
         """Return nodes that contain all designs of a family, for the `count` families with the best designs."""
         kinds = self.points[:, self._kinds]
         first = np.sort(_first_of_each(_marks(kinds)))[:count]  # the best come first
-        low, high = (np.array([[each.ends[end] for each in self.lattice.coordinates]] * len(first)) for end in (0, 1))
+        ends = np.array([each.ends for each in self.lattice.coordinates])
+        low, high = (np.repeat(ends[None, :, end], len(first), axis=0) for end in (0, 1))
         low[:, self._kinds] = high[:, self._kinds] = kinds[first]
         return self.lattice.propagate(Boxes(low, high))[0]
 

@@ -1,0 +1,110 @@
+"""Systems as sold agree with the chips that name them, and with the model's power."""
+
+import equinox as eqx
+import jax
+import numpy as np
+import pytest
+
+import hwopt
+from hwopt import catalog
+from hwopt.errors import UserError
+from hwopt.model.chip.thermal import operating_point
+from hwopt.model.facility.bill import bill_lines
+from hwopt.model.facility.power import FULL_LOAD, it_w
+from hwopt.model.machine import machine
+
+SYSTEMS = catalog.names("systems")
+WITHIN = 0.15
+"""Largest relative difference between the stated maximum power of a system and the model's."""
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_a_system_is_made_of_the_servers_of_its_chip(name):
+    system = catalog.record("systems", name)
+    chip = catalog.record("chips", str(system.text["chip"]))
+    assert system.si("chips") % chip.si("server_chips") == 0.0
+    assert system.si("compute_nics") * system.si("nic_rate") / system.si("chips") == pytest.approx(
+        chip.si("scale_out_bandwidth")
+    )
+    usual = catalog.system_of(chip.slug)
+    assert usual.slug == name or usual.si("scale_up_domain") != system.si("scale_up_domain")
+    if usual.slug == name:
+        assert system.si("scale_up_domain") == chip.si("scale_up_domain")
+        assert system.text["cooling"] == catalog.default_cooling(chip.slug, "us-average")
+    servers = {round(system.si("chips")), *catalog.rack_sizes(system)}
+    assert all(each % chip.si("server_chips") == 0.0 for each in servers)
+    assert system.si("typical_power") <= system.si("maximum_power")
+    assert not {key for key in system.quantities if key.startswith(("memory", "hbm"))}
+    if used := catalog.used_chips(system):  # one domain, in one rack
+        assert max(used) == system.si("chips") == system.si("scale_up_domain") and system.si("racks") == 1.0
+        assert all(each % chip.si("server_chips") == 0.0 for each in used)
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_host_memory_is_the_dram_of_the_system(name):
+    system = catalog.record("systems", name)
+    cluster = catalog.cluster(str(system.text["chip"]), 256)
+    assert float(cluster.pool.capacity_bytes) == pytest.approx(system.si("dram") / system.si("chips"))
+    stated = catalog.cluster(str(system.text["chip"]), 256, pool="cxl-ddr5").pool.capacity_bytes
+    assert float(stated) == catalog.record("pools", "cxl-ddr5").si("capacity")
+
+
+def test_maximum_power_of_systems_is_the_models():
+    ratios = {}
+    for name in SYSTEMS:
+        system = catalog.record("systems", name)
+        chips, domain = system.si("chips"), system.si("scale_up_domain")
+        rack = min(catalog.rack_sizes(system))
+        cluster = catalog.cluster(str(system.text["chip"]), 4 * chips, domain=domain, rack_chips=rack)
+        watts = float(it_w(cluster, operating_point(cluster.chip, cluster.cooling), FULL_LOAD))
+        ratios[name] = watts * chips / system.si("maximum_power")
+    assert all(abs(ratio - 1.0) <= WITHIN for ratio in ratios.values()), ratios
+
+
+def test_a_chip_without_a_system_has_a_typical_server_marked_as_an_estimate(tmp_path):
+    system = catalog.system_of("a100-80")
+    assert system.slug == "typical-a100-80" and "estimate" in str(system.text["note"])
+    assert system.si("chips") == 8.0 and system.si("compute_nics") == 8.0
+    assert {each.kind for each in system.quantities.values()} == {"estimate"}
+    assert catalog.rack_sizes(system) == ()
+    assert catalog.sources_of(system)
+    own = tmp_path / "own.toml"
+    own.write_text('base = "h100-sxm"\nscale_up_domain = 16\nserver_chips = 16\n', encoding="utf-8")
+    assert catalog.system_of(own).slug == "typical-own" and catalog.system_of(own).si("chips") == 16.0
+
+
+def test_racks_are_multiples_of_a_server_or_whole():
+    assert catalog.rack_sizes(catalog.record("systems", "hgx-h100")) == (8, 16, 24, 32)
+    assert catalog.rack_sizes(catalog.record("systems", "gb200-nvl72")) == (72,)
+    assert catalog.rack_sizes(catalog.record("systems", "trn3-ultraserver")) == (72,)
+    assert catalog.rack_sizes(catalog.record("systems", "tpu-v7")) == (64,)
+
+
+@pytest.mark.parametrize(("recovery", "spares"), [("from-storage", 128.0), ("hot-spares", 128.0)])
+def test_chips_that_a_job_leaves_idle_are_hot_spares_and_are_paid(recovery, spares):
+    run = catalog.training_run("llama3.1-405b")
+    plan = catalog.plan(run, 1024, tp=8, pp=8, dp=16)
+    half = catalog.cluster("gb200", 1024, recovery=recovery, used_chips=64)
+    with jax.enable_x64(True):
+        report = hwopt.estimate(run, half, plan)
+    assert float(report.racks) == 16.0 and float(report.servers) == 16 * 16 and float(report.hot_spares) == spares
+    bill = bill_lines(half, run)
+    assert float(bill["chips"].count) == 1024.0 and float(bill["racks"].count) == 16.0
+    assert float(bill["optics beyond racks"].count) == 0.0  # the domain has 64 chips as well
+    total = sum(float(line.count) * np.array([float(line.unit_usd), float(line.unit_w)]) for line in bill.values())
+    assert total == pytest.approx([float(report.capex_usd), float(report.peak_power_w)], rel=1e-5)
+    all_used = hwopt.estimate(run, catalog.cluster("gb200", 1152, recovery=recovery), plan)
+    assert float(report.peak_power_w) == pytest.approx(float(all_used.peak_power_w), rel=0.02)
+
+
+def test_more_hot_spares_than_idle_chips_are_added():
+    few = catalog.cluster("gb200", 1024, recovery="hot-spares", used_chips=64)
+    many = eqx.tree_at(lambda c: c.recovery.repair_s, few, few.recovery.repair_s * 100.0)
+    assert float(machine(few, None).powered) == 1152.0 < float(machine(many, None).powered)
+
+
+@pytest.mark.parametrize(("chip", "settings"), [("gb200", {"used_chips": 60}), ("h100-sxm", {"used_chips": 64}),
+                                                ("gb200", {"used_chips": 64, "rack_chips": 36})])  # fmt: skip
+def test_chips_that_cannot_be_left_idle_are_refused(chip, settings):
+    with pytest.raises(UserError, match="used_chips"):
+        catalog.cluster(chip, 1024, **settings)
