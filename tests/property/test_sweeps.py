@@ -40,7 +40,7 @@ def test_a_million_points_of_the_default_question():
 
 @pytest.mark.search
 def test_around_the_certified_optimum_the_best_is_near_and_nothing_below_the_bound():
-    swept = hwopt.sweep(hwopt.objective("train_cost"), 1 << 18, within=1.05)
+    swept = hwopt.sweep(hwopt.objective("train_cost"), 1 << 19, within=1.05)
     optimum = json.loads(swept.attrs["optima"])["all"]
     assert swept.attrs["best_are"] == "feasible" and int(swept["feasible_count"]) > 100
     cost = swept["run_cost_usd"].values[swept["feasible"].values == 1].astype(float)

@@ -27,6 +27,9 @@ LEVELS = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 MEAN = "mean"
 """Level that stands for the mean in place of a percentile."""
 
+_TINY = 1e-18
+"""Smallest base of a power."""
+
 NORMAL = {0.5: 0.0, 0.95: 1.6448536269514722, 0.99: 2.3263478740408408}
 """Quantiles of the standard normal distribution."""
 
@@ -97,6 +100,14 @@ def decay(load: Scalar, arrivals: Scalar, service: Scalar) -> Scalar:
     step = (1.0 - exponential - none) / (none / (load * between) - 1.0)
     exponential = exponential - jnp.where(arrivals < 1.0, step, 0.0)
     return exponential * (arrivals + 1.0) / (arrivals + service)
+
+
+def remaining(cut: Scalar) -> Scalar:
+    """Return `1 - u` for a decay rate u, at least 1e-18.
+
+    u of an almost idle queue is 1 up to rounding, and powers of 0 have no derivative.
+    """
+    return hard_maximum(1.0 - cut, _TINY + 0.0 * cut)
 
 
 def normal_below(x: Scalar) -> Scalar:
@@ -284,12 +295,13 @@ def prompt_queue(requests: Requests, load: Scalar, each_s: Scalar, replicas: Sca
     bursts = above_zero(arrivals - 1.0)
     crowd = (1.0 - load) * bursts * (1.0 / (arrivals + 4.0 * requests.prompts) - 1.0 / (arrivals + 4.0))
     unit = unit * jnp.exp(-crowd)
-    ahead = (1.0 - cut) / cut
+    stays = remaining(cut)
+    ahead = stays / cut
     first, cube = 0.5 * (1.0 + spread) * unit, unit * (1.0 + spread) * (1.0 + 2.0 * spread)
     second, third = unit * cube / 3.0, unit * unit * cube * (1.0 + 3.0 * spread) / 4.0
     one, two = ahead * first, ahead * second + ahead * ahead * first * first
     three = ahead * third + 3.0 * ahead * ahead * first * second + 2.0 * one * one * one
-    fewer = (1.0 - cut) ** (jnp.sqrt(2.0 * (together + 1.0)) - 2.0)
+    fewer = stays ** (jnp.sqrt(2.0 * (together + 1.0)) - 2.0)
     mean, square = fewer * one, fewer * (two + one * one)
     cubed = fewer * (three + 3.0 * two * one + one * one * one)
     return Spread(mean, square - mean * mean, cubed - 3.0 * mean * square + 2.0 * mean * mean * mean)

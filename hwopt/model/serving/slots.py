@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from hwopt.model.numerics.maximum import Maximum
-from hwopt.model.serving.queueing import Passes, Requests, Spread, decay, gamma_quantile, normal_below
+from hwopt.model.serving.queueing import Passes, Requests, Spread, decay, gamma_quantile, normal_below, remaining
 from hwopt.types import Scalar
 
 _STEPS = 4
@@ -14,9 +14,6 @@ _STEPS = 4
 
 _LEAST_SKEW = 1e-3
 """Smallest skewness of a gamma distribution; smaller ones are raised to it, because the approximation divides by skewness."""
-
-_TINY = 1e-18
-"""Smallest base of a power, because powers have no derivative at 0."""
 
 _FAR = 9.0
 """Number of standard deviations at which normal tails are clipped, so that they are representable in float32."""
@@ -120,8 +117,7 @@ def slot_wait(requests: Requests, at: Passes, load: Scalar) -> SlotWait:
     edge = jnp.where(at.prompt_s > 0.0, beside, shaken ** (4.0 / 3.0)) / (0.5 * (1.0 + at.arrivals))
     body, density = 1.0 - tail(spread, at.slots - 0.5)[0], -tail(spread, at.slots)[1]
     cut, streams = decay(load, at.arrivals, at.service), at.slots / at.slots_each
-    stays = jnp.where(cut < 1.0, 1.0 - cut, 0.0)
-    cut = (1.0 - jnp.where(stays > _TINY, stays, _TINY) ** streams) / streams
+    cut = (1.0 - remaining(cut) ** streams) / streams
     h = edge * density / decay(load, at.arrivals, jnp.ones_like(load))
     return SlotWait(share=h / (h + body), per_s=cut / at.answer_s)
 
