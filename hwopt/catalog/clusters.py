@@ -44,6 +44,10 @@ def prices(
     chip's own domain and the list's reference domain. A torus, whose link says so, has no backplane: its cables are in
     the link's price.
 
+    A host costs what the chip's entry states, else `host_usd`, plus the price of the DRAM and flash that its system has
+    beyond those of the server for which `host_usd` is stated (`host_dram`, `host_flash`, per chip). A system with less
+    is cheaper.
+
     **Arguments:** `name` of the price list; `chip`; links instead of the chip's own, or a `fabric` sized for `chips`
     endpoints.
 
@@ -54,7 +58,7 @@ def prices(
     outer = outside(chip, scale_out=scale_out, fabric=fabric, chips=chips)
     guess = entry.si("peak.bf16") * paid.si("chip_usd_per_bf16_flops")
     price = paid.si("price_factor") * entry.si("price", guess)
-    listed = [_listed(paid, name) for name in ("hbm_usd_per_byte", "hbm_usd_per_byte_per_s")]
+    listed = [_listed(paid, f"listed_{name}") for name in ("hbm_usd_per_byte", "hbm_usd_per_byte_per_s")]
     memory = entry.si("memory_capacity") * listed[0] + entry.si("memory_bandwidth") * listed[1]
     links = entry.si("scale_up_bandwidth", own_inner.si("bandwidth")) * own_inner.si("price")
     room = (1.0 - paid.si("chip_base_floor_fraction")) * price
@@ -68,15 +72,24 @@ def prices(
         network_usd_per_byte_per_s=[own * inner.si("price"), *outer.usd_per_byte_per_s],
         domain_usd_per_chip=inner.si("domain_usd_per_chip", paid.si("domain_usd_per_chip")),
         reference_domain=max(paid.si("reference_domain"), entry.si("scale_up_domain")),
-        host_usd=entry.si("host_price", paid.si("host_usd")),
+        host_usd=entry.si("host_price") if "host_price" in entry.quantities else _host_usd(paid, system_of(chip)),
         redesign_usd=0.0, least_order=0.0,
     )  # fmt: skip
 
 
-def _listed(paid: Record, name: str) -> float:
-    """Return the price of memory within chip prices: from a price list that states it, else from the default list."""
-    key = f"listed_{name}"
-    return paid.si(key) if key in paid.quantities else supported("prices", "default").si(key)
+def _listed(paid: Record, key: str) -> float:
+    """Return a number of a price list that states it, else that of the default list."""
+    return (paid if key in paid.quantities else supported("prices", "default")).si(key)
+
+
+def _host_usd(paid: Record, system: Record) -> float:
+    """Return the price of a chip's share of its host, with the DRAM and flash of its system, USD."""
+    beyond = {
+        part: system.si(key) / system.si("chips") - _listed(paid, f"host_{part}")
+        for part, key in (("dram", "dram"), ("flash", "local_storage"))
+        if key in system.quantities
+    }
+    return paid.si("host_usd") + sum(more * _listed(paid, f"{part}_usd_per_byte") for part, more in beyond.items())
 
 
 _prices = prices  # `cluster` has a keyword of the same name

@@ -230,7 +230,8 @@ ENTRIES: Mapping[str, Entry] = {
             {
                 "USD": "redesign",
                 "chip": "least_order",
-                "USD/B": "listed_hbm_usd_per_byte",
+                "B": "host_dram host_flash",
+                "USD/B": "listed_hbm_usd_per_byte dram_usd_per_byte flash_usd_per_byte",
                 "USD/(B/s)": "listed_hbm_usd_per_byte_per_s",
             }
         ),

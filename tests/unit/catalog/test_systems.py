@@ -49,6 +49,26 @@ def test_host_memory_is_the_dram_of_the_system(name):
     assert float(stated) == catalog.record("pools", "cxl-ddr5").si("capacity")
 
 
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_parts_cost_what_a_system_costs(name):
+    """Chips, links and hosts within the range of the system's price; its NICs may be in that price or not."""
+    system = catalog.record("systems", name)
+    cluster = catalog.cluster(str(system.text["chip"]), 64 * system.si("chips"), domain=system.si("scale_up_domain"))
+    lines = {key: float(line.count * line.unit_usd) for key, line in bill_lines(cluster).items()}
+    inside = sum(lines[part] for part in ("chips", "HBM stacks", "scale-up lanes", "domain cabling", "hosts")) / 64
+    price = system.quantities["price"]
+    assert inside <= price.high and inside + lines["NICs and cables"] / 64 >= price.low
+
+
+def test_a_host_costs_its_dram_and_flash():
+    """384 GB and no flash for eight chips of TPU v5e, where the price list states a host of 2.048 TB and 30.7 TB."""
+    listed, tpu = (float(catalog.prices("default", chip).host_usd) for chip in ("h100-sxm", "tpu-v5e"))
+    assert listed == 6150.0
+    assert tpu == pytest.approx(listed - 13.8 * (256 - 48) - 0.365 * 3837.5)
+    assert float(catalog.prices("rented", "tpu-v5e").host_usd) == pytest.approx(tpu)
+    assert float(catalog.prices("default", "gb200").host_usd) == 4000.0  # stated by the chip's entry
+
+
 def test_maximum_power_of_systems_is_the_models():
     ratios = {}
     for name in SYSTEMS:
