@@ -151,7 +151,7 @@ def _pieces(name: str, ends: tuple[float, float], count: int) -> RangePiece:
     return RangePiece(name, (*(low * (high / low) ** (i / count) for i in range(count)), high))
 
 
-CLOCK_PIECES = 256
+CLOCK_PIECES = 1024
 """Number of segments of the clock where percentiles are limited: a node bounds percentiles only by the ends of its ranges."""
 
 
