@@ -18,6 +18,8 @@ EXITS = (
 ANSWERS = {
     "optimize": "Find the cluster and parallel plan that answer a design question best within its budgets, with a certified "
     "optimality gap and the shadow price of each budget.",
+    "explore": "Find the best cluster for a design question, and open a page with sliders around it: plan, hardware, prices, "
+    "failure rate, load and limits. The page holds the model; it needs no network.",
     "compare": "Compare the best cluster of each of several chips for one design question: cost, time, power, binding budgets, "
     "whether the price is a list price or an estimate, and what would have to change for another chip to win.",
     "walls": "Find which budget binds, and which one binds next: the binding budget is removed, the question solved again, and so "
@@ -73,6 +75,14 @@ EXAMPLES = {
             "hwopt optimize portfolio --only assistant --report report.html",
         ),
         "": ("hwopt optimize {0} --report report.html",),
+    },
+    "explore": {
+        "train_cost": (
+            "hwopt explore train_cost",
+            "hwopt explore train_cost --chip b200 --power-budget-w 40MW --report b200.html",
+        ),
+        "portfolio": ("hwopt explore portfolio --only assistant",),
+        "": ("hwopt explore {0} --no-open",),
     },
     "compare": {
         "train_cost": ("hwopt compare --workload llama3.1-70b --chips h100-sxm,b200,mi300x",),

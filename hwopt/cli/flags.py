@@ -39,7 +39,7 @@ _GROUPS = {
     "cached-fraction drafted-tokens acceptance draft-fraction requests-per-s arrival-scv input-scv output-scv routing "
     "peak-over-mean capacity-in-use day-curve load members only split layouts",
     _SEARCH: "free freeze bounds regime confidence vary alternatives one-sided-prices seed objective hold top replan of",
-    _OUTPUT: "export figure metrics out no-figures dtype",
+    _OUTPUT: "export figure metrics out no-figures dtype no-open",
 }
 _TITLE_OF = {f"--{name}": title for title, names in _GROUPS.items() for name in names.split()}
 """Flag -> title of its group in help. Budgets and limits, and flags of a mode, have groups of their own."""

@@ -16,6 +16,7 @@ from hwopt.cli.commands import (
     deploy,
     docs,
     estimate,
+    explore,
     fabrics,
     fleet,
     invest,
@@ -54,6 +55,8 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "optimize": Command("Find the best cluster for a design question, within budgets.", optimize.FLAGS, optimize.answer, True),
+    "explore": Command("Open a page with sliders around the best cluster for a design question.", explore.FLAGS,
+                       explore.answer, True),
     "compare": Command("Compare chips: each one's best cluster for the same design question.", compare.FLAGS,
                        compare.answer, True),
     "walls": Command("Find which budget binds, and which one binds next.", walls.FLAGS, walls.answer,

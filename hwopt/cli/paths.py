@@ -1,6 +1,9 @@
 """Output paths of commands (pages, figures, stores), checked before any long computation starts."""
 
 import argparse
+import contextlib
+import os
+import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,6 +32,15 @@ def page_path(options: argparse.Namespace) -> Path | None:
     from hwopt.output.html.files import writable
 
     return None if options.report is None else writable("--report", options.report)
+
+
+def open_page(path: Path) -> None:
+    """Open a page in the user's browser; do nothing where there is no display, or no browser."""
+    if sys.platform in ("darwin", "win32") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
+        import webbrowser
+
+        with contextlib.suppress(webbrowser.Error, OSError):
+            webbrowser.open(path.as_uri())
 
 
 def figure_path(options: argparse.Namespace) -> Path | None:

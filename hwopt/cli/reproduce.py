@@ -3,15 +3,18 @@
 import argparse
 import dataclasses
 import json
+import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
 
 from hwopt.cli.flags import Flag
 from hwopt.cli.question import asked_objective
 from hwopt.cli.value_types import PATH
-from hwopt.errors import UserError
+from hwopt.errors import UserError, suggest
+from hwopt.units import read_number
 
 if TYPE_CHECKING:
     from hwopt.output.answer import Answer
@@ -33,6 +36,8 @@ def reproduce(options: argparse.Namespace) -> "Answer":
     others = [written for name, written in options.given.items() if name not in ("design", "json")]
     if others:
         raise UserError(f"--design states workload, cluster and plan: leave out {others[0]}")
+    if setting := page_setting(options.design):
+        return _setting(options, *setting)
     stated = _read(options.design)
     asked = _command(options.design, stated, options.cli.parse)
     evaluate, point = _KINDS[asked.command]
@@ -67,6 +72,45 @@ def _read(path: str) -> dict[str, Any]:
             f"--design {path}: is not an answer; name a file that hwopt optimize or hwopt fleet printed with --json"
         )
     return stated
+
+
+def page_setting(path: str) -> tuple[dict[str, Any], dict[str, str]] | None:
+    """Return the machine of a page with sliders, and the setting that its link states; None for other files.
+
+    **Arguments:** `path`: the page, with the setting as in its link: `report.html#tp=8&chips=16384`.
+    """
+    from hwopt.catalog.load import read_text
+
+    file, mark, link = (path, "", "") if Path(path).exists() else path.rpartition("#")
+    text = read_text(Path(file)) if (mark and file) or not mark else ""
+    found = re.search(r'<script type="application/json" id="live-data">(.*?)</script>', text)
+    if not found:
+        return None
+    machines, stated = json.loads(found[1]), dict(parse_qsl(link, keep_blank_values=True))
+    name = stated.pop("machine", machines[0]["name"])
+    named = {each["name"]: each for each in machines}
+    if name not in named:
+        raise UserError(f"--design: machine '{name}' is not on {file}: {suggest(name, named)}")
+    return named[name], stated
+
+
+def _setting(options: argparse.Namespace, machine: Mapping[str, Any], stated: Mapping[str, str]) -> "Answer":
+    """Evaluate the setting of a page by the exact model."""
+    from hwopt.calibration.intervals import question_interval
+    from hwopt.design.live_model import LiveModel
+    from hwopt.output.answers.optimum import solution_answer
+    from hwopt.solver.solution import evaluate_design
+
+    start = {each["name"]: each["value"] for each in machine["controls"]}
+    for name in stated:
+        if name not in start:
+            raise UserError(f"--design: '{name}' is not a setting of this page: {suggest(name, start)}")
+    asked = _command(options.design, machine, options.cli.parse)
+    objective: Any = dataclasses.replace(asked_objective(asked), **machine["chosen"])
+    setting = {name: read_number(text) for name, text in stated.items()}
+    question, design = LiveModel(objective.problem(), start).stated(setting)
+    solution = evaluate_design(question, design)
+    return solution_answer(solution, question_interval(solution), solution.problem.provenance.mode)
 
 
 def _command(
@@ -136,6 +180,7 @@ def _fleet(asked: argparse.Namespace, names: list[str], layout: str, leaves: lis
 
 _KINDS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "optimize": (_optimum, _point_of_optimum),
+    "explore": (_optimum, _point_of_optimum),
     "fleet": (_fleet, _point_of_fleet),
 }
 

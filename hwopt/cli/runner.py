@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hwopt.cli.output import heartbeat, show
-from hwopt.cli.paths import figure_path, page_path
+from hwopt.cli.paths import figure_path, open_page, page_path
 
 if TYPE_CHECKING:
     from hwopt.output.answer import Answer
@@ -46,5 +46,7 @@ def run(command: Command, options: argparse.Namespace) -> int:
         from hwopt.output.html.files import write
 
         write(path, found.page(options.command_line))
+        if requested.get("open") and not options.json:
+            open_page(path)
     show(options, found.document, found.screen)
     return 0 if found.feasible else 1

@@ -119,12 +119,16 @@ def answer(options: argparse.Namespace) -> "Answer | Rendered":
 
         doubt = regret(solution, options.vary, deadline=deadline, progress=is_watched(options))
 
-    sensitivities = None
+    sensitivities, movable = None, []
+    if options.report is not None:
+        from hwopt.output.html.live import LiveMachine
+
+        movable = [LiveMachine(options.objective, solution, options.command_line, solution.chosen)]
     if options.report is not None and solution.feasible:
         from hwopt.analysis.sensitivity import parameters_of
 
         sensitivities = parameters_of(solution, deadline)
-    return solution_answer(solution, *around, price, others, doubt, sensitivities, options.command_line)
+    return solution_answer(solution, *around, price, others, doubt, sensitivities, options.command_line, movable)
 
 
 def _check_export(options: argparse.Namespace, objective: Any) -> None:

@@ -48,7 +48,7 @@ def page(
         element("meta", name="generator", content="hwopt"),
         element("link", rel="icon", href="data:,"),
         element("title", f"{kind}: {question}"),
-        element("style", raw(_variables() + _resource("style.css"))),
+        element("style", raw(_variables() + resource("style.css"))),
     )
     main = element(
         "main",
@@ -66,7 +66,7 @@ def page(
             note=f"{f'As hwopt sources {name} prints them; every' if name else 'Every'} number with its own by hwopt catalog.",
         ),
     )
-    body = element("body", main, element("script", raw(_resource("points.js"))))
+    body = element("body", main, element("script", raw(resource("points.js"))))
     return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
 
 
@@ -129,6 +129,6 @@ def _variables() -> str:
     return f":root{{{light}--ground:#FFFFFF}}@media screen and (prefers-color-scheme:dark){{:root{{{dark}--ground:{_DARK}}}}}\n"
 
 
-def _resource(name: str) -> str:
+def resource(name: str) -> str:
     """Return the text of a file in this package, such as the style sheet."""
     return files("hwopt.output.html").joinpath(name).read_text(encoding="utf-8")

@@ -11,6 +11,7 @@ from hwopt.output.schema.identity import VERSION, identity
 
 COMMANDS: dict[str, Schema] = {
     "optimize": either(*answers.OPTIMIZE["anyOf"], *studies.LAUNCH["anyOf"]),
+    "explore": answers.OPTIMIZE,
     "compare": comparison.COMPARE.schema,
     "walls": binding_budgets.WALLS.schema,
     "sources": answers.SOURCES,
