@@ -1,10 +1,10 @@
 """Output paths of commands (pages, figures, stores), checked before any long computation starts."""
 
 import argparse
-import contextlib
 import os
 import sys
 import tempfile
+import webbrowser
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,11 +36,8 @@ def page_path(options: argparse.Namespace) -> Path | None:
 
 def open_page(path: Path) -> None:
     """Open a page in the user's browser; do nothing where there is no display, or no browser."""
-    if sys.platform in ("darwin", "win32") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
-        import webbrowser
-
-        with contextlib.suppress(webbrowser.Error, OSError):
-            webbrowser.open(path.as_uri())
+    if sys.platform in ("darwin", "win32") or {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
+        webbrowser.open(path.as_uri())
 
 
 def figure_path(options: argparse.Namespace) -> Path | None:

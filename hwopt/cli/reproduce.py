@@ -36,16 +36,16 @@ def reproduce(options: argparse.Namespace) -> "Answer":
     others = [written for name, written in options.given.items() if name not in ("design", "json")]
     if others:
         raise UserError(f"--design states workload, cluster and plan: leave out {others[0]}")
-    if setting := page_setting(options.design):
-        return _setting(options, *setting)
     stated = _read(options.design)
     asked = _command(options.design, stated, options.cli.parse)
-    evaluate, point = _KINDS[asked.command]
+    evaluate, point = (_setting, lambda stated: (stated,)) if "setting" in stated else _KINDS[asked.command]
     try:
         design = point(stated)
     except (KeyError, TypeError, AttributeError):  # malformed file; evaluation errors are not caught
         raise UserError(f"--design {options.design}: its design is not one that {asked.command} prints") from None
     answer = evaluate(asked, *design)
+    if "setting" in stated:
+        return answer
     differences = dict(_differences(stated, answer.document()))
     where = max(differences, key=lambda name: differences[name], default="")
     largest = differences.get(where, 0.0)
@@ -60,11 +60,23 @@ def reproduce(options: argparse.Namespace) -> "Answer":
     return dataclasses.replace(answer, also={**answer.also, "reproduced": found}, sections=[*answer.sections, said])
 
 
+_MACHINES = re.compile(r"^const machines = (\[.*\]);$", re.MULTILINE)
+"""Machines of a page with sliders, in its script (`hwopt/output/html/live.js`)."""
+
+
 def _read(path: str) -> dict[str, Any]:
     from hwopt.catalog.load import read_text
 
+    file, _, link = (path, "", "") if Path(path).exists() or "#" not in path else path.rpartition("#")
+    text = read_text(Path(file))
+    if page := _MACHINES.search(text):
+        machines, setting = {each["name"]: each for each in json.loads(page[1])}, dict(parse_qsl(link))
+        name = setting.pop("machine", min(machines, key=list(machines).index))
+        if name not in machines:
+            raise UserError(f"--design: machine '{name}' is not on {file}: {suggest(name, machines)}")
+        return machines[name] | {"setting": setting}
     try:
-        stated = json.loads(read_text(Path(path)))
+        stated = json.loads(text)
     except (ValueError, RecursionError) as failure:
         raise UserError(f"--design {path}: is not JSON ({failure}); name what a command printed with --json") from None
     if not isinstance(stated, dict):
@@ -72,45 +84,6 @@ def _read(path: str) -> dict[str, Any]:
             f"--design {path}: is not an answer; name a file that hwopt optimize or hwopt fleet printed with --json"
         )
     return stated
-
-
-def page_setting(path: str) -> tuple[dict[str, Any], dict[str, str]] | None:
-    """Return the machine of a page with sliders, and the setting that its link states; None for other files.
-
-    **Arguments:** `path`: the page, with the setting as in its link: `report.html#tp=8&chips=16384`.
-    """
-    from hwopt.catalog.load import read_text
-
-    file, mark, link = (path, "", "") if Path(path).exists() else path.rpartition("#")
-    text = read_text(Path(file)) if (mark and file) or not mark else ""
-    found = re.search(r'<script type="application/json" id="live-data">(.*?)</script>', text)
-    if not found:
-        return None
-    machines, stated = json.loads(found[1]), dict(parse_qsl(link, keep_blank_values=True))
-    name = stated.pop("machine", machines[0]["name"])
-    named = {each["name"]: each for each in machines}
-    if name not in named:
-        raise UserError(f"--design: machine '{name}' is not on {file}: {suggest(name, named)}")
-    return named[name], stated
-
-
-def _setting(options: argparse.Namespace, machine: Mapping[str, Any], stated: Mapping[str, str]) -> "Answer":
-    """Evaluate the setting of a page by the exact model."""
-    from hwopt.calibration.intervals import question_interval
-    from hwopt.design.live_model import LiveModel
-    from hwopt.output.answers.optimum import solution_answer
-    from hwopt.solver.solution import evaluate_design
-
-    start = {each["name"]: each["value"] for each in machine["controls"]}
-    for name in stated:
-        if name not in start:
-            raise UserError(f"--design: '{name}' is not a setting of this page: {suggest(name, start)}")
-    asked = _command(options.design, machine, options.cli.parse)
-    objective: Any = dataclasses.replace(asked_objective(asked), **machine["chosen"])
-    setting = {name: read_number(text) for name, text in stated.items()}
-    question, design = LiveModel(objective.problem(), start).stated(setting)
-    solution = evaluate_design(question, design)
-    return solution_answer(solution, question_interval(solution), solution.problem.provenance.mode)
 
 
 def _command(
@@ -166,6 +139,25 @@ def _values(answer: Mapping[str, Any]) -> dict[str, float]:
 def _point_of_fleet(stated: Mapping[str, Any]) -> tuple[list[str], str, list[Any]]:
     """Return chip groups of a saved fleet answer in plan order, their layout (shared batch or layers), and plan values."""
     return [str(each["chip"]) for each in stated["groups"]], str(stated["layout"]), list(stated["leaves"])
+
+
+def _setting(asked: argparse.Namespace, machine: Mapping[str, Any]) -> "Answer":
+    """Evaluate a setting of a page with sliders by the exact model."""
+    from hwopt.calibration.intervals import question_interval
+    from hwopt.design.live_model import LiveModel
+    from hwopt.output.answers.optimum import solution_answer
+    from hwopt.solver.solution import evaluate_design
+
+    start = {each["name"]: each["value"] for each in machine["controls"]}
+    setting = {name: read_number(text) for name, text in machine["setting"].items()}
+    for name, value in setting.items():
+        if name not in start or not value > 0.0:
+            wrong = "must be positive" if name in start else f"is not on this page: {suggest(name, start)}"
+            raise UserError(f"--design: setting '{name}' {wrong}")
+    objective: Any = dataclasses.replace(asked_objective(asked), **machine["chosen"])
+    question, design = LiveModel(objective.problem(), start).stated(setting)
+    solution = evaluate_design(question, design)
+    return solution_answer(solution, question_interval(solution), solution.problem.provenance.mode)
 
 
 def _fleet(asked: argparse.Namespace, names: list[str], layout: str, leaves: list[Any]) -> "Answer":

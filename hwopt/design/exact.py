@@ -69,13 +69,13 @@ class ExactModel:
         return _general(*self.problem.trace_key)
 
     @cached_property
-    def _numbers(self) -> list[np.ndarray]:
+    def numbers(self) -> list[np.ndarray]:
         """Numeric arguments of the trace before the variables: leaves of the template, then the limits of the budgets."""
         return [*(np.ravel(leaf) for leaf in jax.tree.leaves(self.problem.template)), self.problem.limits]
 
     @cached_property
     def _traced(self) -> TracedFunction:
-        return _known(*self.problem.trace_key, np.concatenate(self._numbers).tobytes())
+        return _known(*self.problem.trace_key, np.concatenate(self.numbers).tobytes())
 
     @property
     def shapes(self) -> ExactValues:
@@ -105,8 +105,8 @@ class ExactModel:
 
         free = tuple(Symbol("input", (i,)) for i in range(len(self.problem.variables) + len(places)))
         variables, others = free[: len(self.problem.variables)], free[len(self.problem.variables) :]
-        numbers: list[Any] = list(np.concatenate(self._numbers))
-        firsts = np.cumsum([0, *map(len, self._numbers)])
+        numbers: list[Any] = list(np.concatenate(self.numbers))
+        firsts = np.cumsum([0, *map(len, self.numbers)])
         for (leaf, element), symbol in zip(places, others, strict=True):
             numbers[firsts[leaf] + element] = symbol
         return scalar_program(outputs, ends[-1]).of(general.line.of(ScalarProgram(free, (), (*numbers, *variables))))
@@ -116,7 +116,7 @@ class ExactModel:
 
         **Arguments:** `places`: indices of template numbers (`flat_numbers`) that become inputs as well, before the variables.
         """
-        numbers: list[float | None] = list(np.concatenate(self._numbers))
+        numbers: list[float | None] = list(np.concatenate(self.numbers))
         for place in places:
             numbers[place] = None
         model = self._general.known(numbers) if places else self._traced

@@ -1,10 +1,10 @@
-"""A design question as a scalar program of what a user may move: plan, hardware, assumptions and limits, around one design."""
+"""A question as a function of what a user may move around one design: plan, hardware, assumptions and limits."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -15,11 +15,9 @@ import numpy as np
 from hwopt.design.exact import ExactModel, ExactValues
 from hwopt.design.lattices import lattice_of
 from hwopt.design.problem import Problem
-from hwopt.design.template_inputs import Input, template_inputs
-from hwopt.integers.relations import ConditionalRelation, Divides, Nested, ProductLimit, Relation
+from hwopt.design.template_inputs import template_inputs
 from hwopt.model.report import TrainServeReport, outputs
 from hwopt.trace.scalar_program import ScalarProgram, scalar_program
-from hwopt.trace.simplify import simplified
 from hwopt.units import pretty
 
 ASSUMPTIONS = {
@@ -38,7 +36,7 @@ ASSUMPTIONS = {
     "tokens of an answer": r"workload\.(\w+\.)?output_tokens$",
     "busiest hour over the mean hour": r"workload\.(\w+\.)?peak_over_mean$",
 }
-"""Assumptions that a user may move, and the inputs that each of them stands for, as a pattern of their names."""
+"""Assumptions that a user may move -> the inputs that each of them scales, as a pattern of their names."""
 
 ROOM = 4.0
 """Factor up and down within which an assumption or a limit may be moved."""
@@ -51,190 +49,136 @@ METRICS = (
 )  # fmt: skip
 """Metrics that a live page shows, of those that a report has."""
 
+Control = dict[str, Any]
+"""Number that a user may move: `name` in links, `label`, `group`, `unit`, `value` in the design, ends `lower` and `upper` (SI),
+whether `integer`, allowed `values` if few, `words` of a category, and `places` in the template that scale with it."""
 
-@dataclass(frozen=True)
-class Control:
-    """Number that a user may move.
 
-    **Arguments:**
-
-    - `name`, `label`: name in links and in commands, and what users read.
-    - `group`: size, plan, hardware, assumption or limit.
-    - `value`: value in the design, SI.
-    - `values`: the only allowed values; empty for all in the range.
-    - `inputs`: inputs that move with it, in proportion.
-    """
-
-    name: str
-    label: str
-    group: str
-    unit: str
-    value: float
-    lower: float
-    upper: float
-    integer: bool = False
-    values: tuple[int, ...] = ()
-    words: tuple[str, ...] = ()
-    inputs: tuple[Input, ...] = ()
+def _control(name: str, value: float, ends: Sequence[float], group: str, unit: str, **more: Any) -> Control:
+    own = {"name": name, "label": "", "value": value, "lower": ends[0], "upper": ends[1], "group": group, "unit": unit}
+    return own | {"integer": False, "values": (), "words": (), "places": ()} | more
 
 
 class LiveModel:
-    """Exact model of a question as a function of controls.
+    """A question around one design.
 
     **Arguments:**
 
     - `problem`: a question whose integers are whole, as buildable designs are.
-    - `values`: its variables in one design, SI, by name.
+    - `values`: its variables in the design, SI, by name.
     """
 
     def __init__(self, problem: Problem, values: Mapping[str, float]):
         self.problem, self.system = problem, lattice_of(problem).without_pieces()
-        known = {name: value for name, value in values.items() if name not in self._looked_up}
-        self.point = {name: float(np.round(x)) for name, x in self.system.coordinates_at(known).items()}
-        self._design = {**known, **self.system.quantities_at(self.point)}
+        looked_up = {name for lookup in self.system.lookups for name in lookup.names}
+        columns = self.system.coordinates_at({name: x for name, x in values.items() if name not in looked_up})
+        self.point = {name: max(1.0, float(np.round(x))) for name, x in columns.items()}
+        self._design = {**values, **self.system.quantities_at(self.point)}
+        self.whole = {*self.system.names, *self.system.quantities}
+        self.numbers = ExactModel(problem).numbers
 
     @property
-    def _looked_up(self) -> set[str]:
-        return {name for lookup in self.system.lookups for name in lookup.names}
+    def key(self) -> Any:
+        """Key of the models that `live_program` joins: those of one trace, whose look-ups are the same."""
+        return self.problem.trace_key, repr([(x.of, getattr(x.function, "args", ())) for x in self.system.lookups])
 
     @cached_property
-    def controls(self) -> tuple[Control, ...]:
-        """What can be moved, and, with equal bounds, what is fixed."""
-        return (*self._integers(), *self._continuous(), *self._assumptions(), *self._limits())
+    def controls(self) -> list[Control]:
+        """What can be moved, and, with equal ends, what is fixed."""
+        problem, limits = self.problem, len(self.numbers) - 1
+        continuous = [
+            _control(each.name, self._design[each.name], (each.lower, each.upper), each.category, each.unit)
+            for each in problem.variables
+            if each.name not in self.whole and each.category != "lookup"
+        ]
+        inputs, assumed = template_inputs(problem), []
+        for label, pattern in ASSUMPTIONS.items():
+            some = [each for each in inputs if re.search(pattern, each.name)]
+            for one in some[:1]:
+                ends = one.value / ROOM, one.value * ROOM
+                if not one.unit:  # shares stay below 1, ratios such as a peak over its mean above it
+                    ends = (ends[0], 1.0) if one.value < 1.0 else (1.0, ends[1])
+                places = [each.place for each in some]
+                assumed.append(_control(one.name, one.value, ends, "assumption", one.unit, label=label, places=places))
+        budgets = [
+            _control(x.name, x.limit, (x.limit / ROOM, x.limit * ROOM), "limit", x.metric.unit, places=[(limits, i)])
+            for i, x in enumerate(problem.budgets)
+        ]
+        return [*self._integers(), *continuous, *assumed, *budgets]
 
     def _integers(self) -> list[Control]:
         boxes, known = self.system.initial_boxes(), {each.name: each for each in self.problem.variables}
-        followed = {each.follows: each for each in self.system.quantities.values()}
-        found = []
+        followed, found = {each.follows: each for each in self.system.quantities.values()}, list[Control]()
         for each in self.system.coordinates:
             low, high = self.system.column(boxes, each.name)
-            least, most = float(low.min()), float(high.max())
-            name = followed[each.name].name if each.name in followed else each.name
-            if each.name in followed:
-                least, most = map(float, followed[each.name].ends(self.point))
-            variable = known.get(name)
-            values = tuple(x for x in each.values or () if least <= x <= most and ((low <= x) & (x <= high)).any())
-            group, words = (variable.category, variable.words) if variable else ("plan", ())
-            at = self._design[name]
-            found.append(
-                Control(name, name, group, variable.unit if variable else "", at, least, most, True, values, words)
-            )
+            product, name, ends = followed.get(each.name), each.name, (float(low.min()), float(high.max()))
+            values = [x for x in each.values or () if ((low <= x) & (x <= high)).any()]
+            if product is not None:
+                name, ends, values = product.name, tuple(map(float, product.ends(self.point))), []
+            kind = known.get(name)
+            group, unit, words = (kind.category, kind.unit, kind.words) if kind else ("plan", "", ())
+            more = {"integer": True, "values": values, "words": words}
+            found.append(_control(name, self._design[name], ends, group, unit, **more))
         return found
-
-    def _continuous(self) -> list[Control]:
-        return [
-            Control(each.name, each.name, each.category, each.unit, self._design[each.name], each.lower, each.upper)
-            for each in self.problem.variables
-            if each.name not in self._whole and each.category != "lookup"
-        ]
-
-    @property
-    def _whole(self) -> set[str]:
-        return {*self.system.names, *self.system.quantities}
-
-    def _assumptions(self) -> list[Control]:
-        inputs, found = template_inputs(self.problem), []
-        for label, pattern in ASSUMPTIONS.items():
-            some = tuple(each for each in inputs if re.search(pattern, each.name))
-            if some:
-                one, low, high = some[0], some[0].value / ROOM, some[0].value * ROOM
-                if not one.unit:  # shares stay below 1, ratios such as a peak over its mean above it
-                    low, high = (low, 1.0) if one.value < 1.0 else (1.0, high)
-                found.append(Control(one.name, label, "assumption", one.unit, one.value, low, high, inputs=some))
-        return found
-
-    def _limits(self) -> list[Control]:
-        return [
-            Control(each.name, each.name, "limit", each.metric.unit, each.limit, each.limit / ROOM, each.limit * ROOM)
-            for each in self.problem.budgets
-        ]
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """Names of the inputs of `program`: integer coordinates that are not fixed, then controls of other kinds."""
-        fixed = {each.name for each in self.controls if each.lower == each.upper}
-        free = (name for name in self.system.names if name not in fixed)
-        return (*free, *(each.name for each in self.controls if each.name not in self._whole | fixed))
-
-    @cached_property
-    def program(self) -> ScalarProgram:
-        """The outputs (`outputs`) as scalar operations on `inputs`."""
-        leaves = len(jax.tree.leaves(self.problem.template))
-        moved = [each for each in self.controls if each.group in ("assumption", "limit")]
-        places = [each.place for control in moved for each in control.inputs]
-        places += [(leaves, i) for i in range(len(self.problem.budgets))]
-        fixed = {each.name: each.value for each in self.controls}
-
-        def completed(x: Any) -> Any:
-            known = {**fixed, **self.point, **dict(zip(self.inputs, x, strict=True))}
-            found = {**known, **self.system.quantities_at(known)}
-            variables = [found.get(each.name, each.lower) for each in self.problem.variables]
-            numbers = [known[c.name] * (each.value / c.value) for c in moved for each in c.inputs]
-            limits = [known[each.name] for each in self.problem.budgets]
-            return jnp.stack([jnp.asarray(each) for each in (*variables, *numbers, *limits)])
-
-        line = ExactModel(self.problem).line(lambda exact: list(self._outputs(exact).values()), places)
-        return simplified(line.of(scalar_program(completed, len(self.inputs))))
 
     @cached_property
     def outputs(self) -> tuple[tuple[str, str, str], ...]:
         """Group, name and SI unit of each output: the objective, metrics, budgets, constraints (logarithms), and parts."""
         shapes = ExactModel(self.problem).shapes
-        return tuple(self._outputs(jax.tree.map(lambda each: np.zeros(each.shape), shapes)))
+        return tuple(self.values(jax.tree.map(lambda each: np.zeros(each.shape), shapes)))
 
-    def _outputs(self, exact: ExactValues) -> dict[tuple[str, str, str], Any]:
-        report, problem, of = exact.report, self.problem, ("objective", self.problem.objective.name)
-        own = {name: each for name, each in outputs(type(report)).items() if name in METRICS}
-        values = {(*of, problem.objective.unit): problem.objective.value(report)}
-        values |= {("metric", name, own[name].unit): getattr(report, name) for name in METRICS if name in own}
-        for each in problem.budgets:
-            values["budget", each.name, each.metric.unit] = each.metric.value(report)
-        for i, name in enumerate(problem.constraints):
-            values["constraint", name, ""] = exact.constraints[i]
-        both = {"training ": "training", "serving ": "serving"} if isinstance(report, TrainServeReport) else {"": ""}
-        for words, part in both.items():
-            machine = getattr(report, part) if part else report
+    def values(self, exact: ExactValues) -> dict[tuple[str, str, str], Any]:
+        """Return the outputs of an evaluated design."""
+        report, goal, both = exact.report, self.problem.objective, isinstance(exact.report, TrainServeReport)
+        own = {name: each.unit for name, each in outputs(type(report)).items()}
+        values = {("objective", goal.name, goal.unit): goal.value(report)}
+        values |= {("metric", name, own[name]): getattr(report, name) for name in METRICS if name in own}
+        values |= {("budget", each.name, each.metric.unit): each.metric.value(report) for each in self.problem.budgets}
+        values |= {("constraint", x, ""): exact.constraints[i] for i, x in enumerate(self.problem.constraints)}
+        machines = {"training ": report.training, "serving ": report.serving} if both else {"": report}
+        for words, machine in machines.items():
             for group, unit in (("breakdown", "s"), ("spending", ""), ("memory", "B")):
-                parts = getattr(machine, group)._asdict()
-                values |= {(f"{words}{group}", name, unit): value for name, value in parts.items()}
+                parts = getattr(machine, group)._asdict().items()
+                values |= {(f"{words}{group}", name, unit): value for name, value in parts}
         return values
 
     def stated(self, setting: Mapping[str, float]) -> tuple[Problem, dict[str, float]]:
         """Return the question with a setting's assumptions and limits, and the variables of its design, by name, SI."""
-        values = {each.name: setting.get(each.name, each.value) for each in self.controls}
-        point = self.system.coordinates_at({name: x for name, x in values.items() if name in self._whole})
-        design = {**values, **self.system.quantities_at(point)}
-        factors = {
-            each.place: values[control.name] / control.value for control in self.controls for each in control.inputs
-        }
-        moved = {place: factor for place, factor in factors.items() if factor != 1.0}
-        problem = self.problem.with_numbers(moved) if moved else self.problem
-        budgets = tuple(replace(each, limit=values[each.name]) for each in problem.budgets)
-        others = [c for c in self.controls if c.group in ("assumption", "limit") and values[c.name] != c.value]
-        said = ", ".join(f"{c.label} {pretty(values[c.name], c.unit)}" for c in others)
+        values = {each["name"]: setting.get(each["name"], each["value"]) for each in self.controls}
+        point = self.system.coordinates_at({name: x for name, x in values.items() if name in self.whole})
+        design, moved = {**values, **self.system.quantities_at(point)}, [c for c in self.controls if c["places"]]
+        moved = [each for each in moved if values[each["name"]] != each["value"]]
+        factors = {x: values[c["name"]] / c["value"] for c in moved if c["group"] != "limit" for x in c["places"]}
+        problem = self.problem.with_numbers(factors) if factors else self.problem
+        said = ", ".join(f"{c['label'] or c['name']} {pretty(values[c['name']], c['unit'])}" for c in moved)
         question = f"{problem.question}; here with {said}" if said else problem.question
+        budgets = tuple(replace(each, limit=values[each.name]) for each in problem.budgets)
         variables = {each.name: float(design.get(each.name, each.lower)) for each in problem.variables}
         return replace(problem, budgets=budgets, question=question), variables
 
 
-def rule(relation: Relation) -> dict[str, Any] | None:
-    """Return a relation as JSON; None for a limit that is a function, which the model itself measures."""
-    if isinstance(relation, ConditionalRelation):
-        then = rule(relation.then)
-        return then and {**then, "when": [relation.name, relation.least]}
-    if isinstance(relation, Divides):
-        numbers = {"constant": relation.constant, "multiple": relation.multiple}
-        return {"divisor": relation.divisor, "dividend": relation.dividend, **numbers}
-    if isinstance(relation, Nested):
-        return {"one": relation.one, "other": relation.other}
-    if not isinstance(relation, ProductLimit) or callable(relation.low) or callable(relation.high):
-        return None
-    high = relation.high if np.isfinite(relation.high) else None
-    ends = {"low": relation.low, "high": high, "by": relation.coefficient}
-    return {
-        "factors": relation.factors,
-        "over": relation.over,
-        **ends,
-        "name": relation.name,
-        "follows": relation.follows,
-    }
+def live_program(models: Sequence[LiveModel]) -> tuple[ScalarProgram, list[str], list[tuple[int, int]]]:
+    """Return the outputs of models of one trace as one program, in which they differ by numbers only.
+
+    **Returns:** the program; the names of its first inputs, which are integer coordinates and continuous variables; and the
+    positions of the others: numbers that can be moved or that differ between models (`ExactModel.numbers`).
+    """
+    first, numbers = models[0], [each.numbers for each in models]
+    fixed = [{c["name"]: c["value"] for c in each.controls if c["lower"] == c["upper"]} for each in models]
+    free = [
+        *first.system.names,
+        *(c["name"] for c in first.controls if c["name"] not in first.whole and not c["places"]),
+    ]
+    names = [name for name in free if len({each.get(name) for each in fixed}) > 1 or name not in fixed[0]]
+    moved = {place for each in models for c in each.controls for place in c["places"]}
+    every = [(leaf, i) for leaf, own in enumerate(numbers[0]) for i in range(len(own))]
+    places = [at for at in every if at in moved or len({own[at[0]][at[1]] for own in numbers}) > 1]
+
+    def completed(x: Any) -> Any:
+        known = {**fixed[0], **first.point, **dict(zip(names, x, strict=False))}
+        found = {**known, **first.system.quantities_at(known)}
+        variables = [found.get(each.name, each.lower) for each in first.problem.variables]
+        return jnp.stack([jnp.asarray(each) for each in (*variables, *x[len(names) :])])
+
+    line = ExactModel(first.problem).line(lambda exact: list(first.values(exact).values()), places)
+    return line.of(scalar_program(completed, len(names) + len(places))), names, places

@@ -1,6 +1,6 @@
-"""Scalar programs as JavaScript: one function that returns the outputs of a program, in float64, for pages without Python.
+"""Scalar programs as JavaScript functions in float64, for pages without Python.
 
-The page defines the functions that JavaScript lacks: `even` rounds half to even, `made` is `dies_made`.
+A page defines the functions that JavaScript lacks: `even` rounds half to even, `made` is `dies_made`.
 """
 
 from __future__ import annotations
@@ -17,18 +17,15 @@ _INFIX = {
     "add": "+", "add_any": "+", "sub": "-", "mul": "*", "div": "/", "rem": "%", "gt": ">", "ge": ">=", "lt": "<", "le": "<=",
     "eq": "==", "ne": "!=", "and": "&", "or": "|",
 }  # fmt: skip
-_CALLS = {
-    name: name
-    for name in ("exp", "log", "sqrt", "pow", "log1p", "expm1", "abs", "floor", "ceil", "sign", "tanh", "max", "min")
-}
-_CALLS |= {"is_finite": "isFinite", "round": "even", "dies_made": "made"}
-_AROUND = {
-    "neg": "(-{0})",
-    "not": "(!{0})",
-    "stop_gradient": "{0}",
-    "square": "pow({0},2)",
-    "select_n": "({0}?{2}:{1})",
-}
+_SAME = ("exp", "log", "sqrt", "log1p", "expm1", "abs", "floor", "ceil", "sign", "tanh")
+_FORMS = {
+    **{name: f"({{0}}{sign}{{1}})" for name, sign in _INFIX.items()}, **{name: f"{name}({{0}})" for name in _SAME},
+    **{name: f"{name}({{0}},{{1}})" for name in ("max", "min", "pow")},
+    "neg": "(-{0})", "not": "(!{0})", "stop_gradient": "{0}", "square": "pow({0},2)", "integer_pow": "pow({0},{y})",
+    "is_finite": "isFinite({0})", "round": "even({0})", "dies_made": "made({0},{1},{2},{3})", "select_n": "({0}?{2}:{1})",
+    "convert_element_type": "(+{0})",
+}  # fmt: skip
+"""Operation -> its form in JavaScript, with its arguments by number and its parameters by name."""
 
 _INLINE = 120
 """Length of an expression up to which it is written where its only user is."""
@@ -37,48 +34,37 @@ _A_LINE = 40
 """Number of definitions in a line of the source."""
 
 
-def javascript(line: ScalarProgram, name: str) -> str:
-    """Return the source of a JavaScript function `name(x)`: an array of outputs for an array of inputs.
+def javascript(line: ScalarProgram) -> str:
+    """Return the source of a JavaScript function from an array of inputs to an array of outputs.
 
     **Raises:** `NotScalarArithmetic` for an operation without a form in JavaScript, by name.
     """
-    texts = {id(each): f"x[{i}]" for i, each in enumerate(line.inputs)}
-    users = Counter(id(each) for symbol in line.operations for each in symbol.arguments)
-    users.update(map(id, line.outputs))
-    written = lambda each: texts[id(each)] if isinstance(each, Symbol) else _constant(each)
-    definitions: list[str] = []
+    texts, definitions = {id(each): f"x[{i}]" for i, each in enumerate(line.inputs)}, list[str]()
+    users = Counter(id(each) for part in (*(each.arguments for each in line.operations), line.outputs) for each in part)
+    written = lambda each: texts[id(each)] if isinstance(each, Symbol) else literal(each)
     for symbol in line.operations:
-        text = _operation(symbol, [written(each) for each in symbol.arguments])
+        text = _text(symbol, [written(each) for each in symbol.arguments])
         if users[id(symbol)] > 1 or len(text) > _INLINE:
-            count = len(definitions)
-            definitions.append(f"{(own := f'{chr(97 + count % 26)}{count // 26}')}={text}")
-            text = own
+            name = f"{chr(97 + len(definitions) % 26)}{len(definitions) // 26}"
+            definitions.append(f"{name}={text}")
+            text = name
         texts[id(symbol)] = text
     lines = (",".join(definitions[i : i + _A_LINE]) for i in range(0, len(definitions), _A_LINE))
     body = "".join(f"const {each};\n" for each in lines)
-    return f"function {name}(x) {{\n{body}return [{','.join(map(written, line.outputs))}];\n}}\n"
+    return f"(x) => {{\n{body}return [{','.join(map(written, line.outputs))}];\n}}"
 
 
-def _operation(symbol: Symbol, arguments: list[str]) -> str:
+def _text(symbol: Symbol, arguments: list[str]) -> str:
     name, params = symbol.name, dict(symbol.params)
-    if name in _INFIX:
-        return f"({_INFIX[name].join(arguments)})"
-    if name in _CALLS:
-        return f"{_CALLS[name]}({','.join(arguments)})"
-    if name in _AROUND and len(arguments) <= 3:
-        return _AROUND[name].format(*arguments)
-    if name == "integer_pow":
-        return f"pow({arguments[0]},{params['y']})"
-    if name == "convert_element_type" and np.issubdtype(params["new_dtype"], np.floating):
-        return f"(+{arguments[0]})"
-    raise NotScalarArithmetic(f"operation '{name}' has no form in JavaScript")
+    to_integer = name == "convert_element_type" and not np.issubdtype(params["new_dtype"], np.floating)
+    if name not in _FORMS or to_integer or (name == "select_n" and len(arguments) != 3):
+        raise NotScalarArithmetic(f"operation '{name}' has no form in JavaScript")
+    return _FORMS[name].format(*arguments, **params)
 
 
-def _constant(value: Any) -> str:
-    """Return the shortest literal of a constant; a negative one is in parentheses, since `a--1` is not a difference."""
-    number = float(value)
-    if not np.isfinite(number):
-        return {np.inf: "Infinity", -np.inf: "(-Infinity)"}.get(number, "NaN")
-    text = repr(number).removesuffix(".0").replace("e-0", "e-").replace("e+", "e")
+def literal(value: Any) -> str:
+    """Return the shortest literal of a number in JavaScript, in parentheses if negative, since `a--1` is no difference."""
+    text = repr(float(value)).removesuffix(".0").replace("e-0", "e-").replace("e+", "e").replace("inf", "Infinity")
+    text = text.replace("nan", "NaN")
     text = text.replace("0.", ".", 1) if text.lstrip("-").startswith("0.") else text
     return f"({text})" if text.startswith("-") else text

@@ -2,34 +2,15 @@
 
 import contextlib
 import io
-import shutil
 
 import pytest
 
 from hwopt.cli import main
+from tests.browsing import SIZES, opened
 
 pytestmark = pytest.mark.slow
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-FLAGS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-]  # fmt: skip
-SIZES = [(390, 844), (1280, 900)]
 SMALL = "tp=8:8,pp=8:8,virtual_stages=16:16,micro_batch=1:1"
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    playwright = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'hwopt[browser]'")
-    program = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if program is None:
-        pytest.skip(f"no browser: none of {', '.join(BROWSERS)} is installed")
-    with playwright.sync_playwright() as driver:
-        folder = tmp_path_factory.mktemp("profile")
-        context = driver.chromium.launch_persistent_context(folder, executable_path=program, args=FLAGS)
-        yield context
-        context.close()
 
 
 @pytest.fixture(scope="module")
@@ -53,22 +34,6 @@ def reports(tmp_path_factory):
         with contextlib.redirect_stdout(io.StringIO()):
             assert main([*command, "--report", str(folder / f"{name}.html")]) == 0
     return folder
-
-
-@contextlib.contextmanager
-def opened(browser, path, width, height, scheme="light"):
-    """A page, and what it complains of or asks the network for."""
-    page, complaints = browser.new_page(), []
-    page.on("console", lambda message: complaints.append(message.text))
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("request", lambda request: None if request.url.startswith("file:") else complaints.append(request.url))
-    page.set_viewport_size({"width": width, "height": height})
-    page.emulate_media(color_scheme=scheme)
-    page.goto(path.as_uri())
-    yield page
-    assert complaints == []
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    page.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

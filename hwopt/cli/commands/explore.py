@@ -12,31 +12,22 @@ from hwopt.cli.value_types import SWITCH
 from hwopt.errors import UserError
 
 if TYPE_CHECKING:
+    from hwopt.cli.runner import Rendered
     from hwopt.output.answer import Answer
 
-_OMITTED = ("--report", "--export", "--alternatives", "--vary", "--one-sided-prices", "--confidence")
-"""Flags of `optimize` that `explore` does not have: they take a long time, or need another answer."""
-
 FLAGS = (
-    *(each for each in optimize.FLAGS if each.name not in _OMITTED),
+    *(each for each in optimize.FLAGS if each is not REPORT),
     replace(REPORT, meaning="file of the page (default explore.html)", default="explore.html"),
     Flag("--no-open", "do not open the page in a browser", SWITCH, True, field="open"),
 )
 
 
-def answer(options: argparse.Namespace) -> "Answer":
-    """Search for the best design of a question, and return it with a page around it."""
-    for each in optimize.FLAGS:
-        if each.name in _OMITTED and each.name != "--report":
-            setattr(options, each.attribute, each.default)
+def answer(options: argparse.Namespace) -> "Answer | Rendered":
+    """Search for the best design of a question. The runner writes its page, and opens it."""
     from hwopt.design.portfolio import portfolio_of
-    from hwopt.output.answer import Answer, OnPage, Section
 
     if portfolio_of(asked_objective(options)) is not None:
-        raise UserError("explore is about one question, not a list: name a member with --only NAME")
-    if options.regime == "relaxed":
-        raise UserError("explore is about designs that can be built: leave out --regime relaxed")
-    found = optimize.answer(options)
-    assert isinstance(found, Answer)
-    where = Section("The page", [OnPage(None, [f"Page with sliders: {options.report}"])], titled=False)
-    return replace(found, command="explore", sections=[*found.sections, where])
+        raise UserError("explore: a list has no page with sliders; name a member with --only NAME")
+    if options.export is not None or options.regime == "relaxed":
+        raise UserError("explore: its page is about designs that can be built: leave out --export and --regime relaxed")
+    return optimize.answer(options)

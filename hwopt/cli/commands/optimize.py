@@ -121,9 +121,7 @@ def answer(options: argparse.Namespace) -> "Answer | Rendered":
 
     sensitivities, movable = None, []
     if options.report is not None:
-        from hwopt.output.html.live import LiveMachine
-
-        movable = [LiveMachine(options.objective, solution, options.command_line, solution.chosen)]
+        movable = [(options.objective, solution, options.command_line, solution.chosen)]
     if options.report is not None and solution.feasible:
         from hwopt.analysis.sensitivity import parameters_of
 

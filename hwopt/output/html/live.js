@@ -27,12 +27,24 @@ function made(fixed, open, spares, alpha) {
   return pow(1 + fixed / alpha, alpha) / (1 - pow(1 - dead, alpha) * total);
 }
 
-const models = [/* models */];
-const machines = JSON.parse(document.getElementById("live-data").textContent);
+const models = [
+/* models */
+];
+const machines = /* machines */;
+const LABELS = {tp: "tensor parallel (tp)", pp: "pipeline stages (pp)", dp: "data parallel (dp)", cp: "context parallel (cp)",
+  ep: "expert parallel (ep)", zero: "ZeRO stage", recompute: "recomputation", groups: "tp groups of a domain"};
+const LIMITS = {clock: "asks for a clock {over} above what cooling or the power cap sustains",
+  reticle: "has a die {over} larger than the reticle", shoreline: "has interfaces {over} longer than the edges of its dies",
+  package: "fills its package {over} beyond its area"};
+const SHARES = ["mfu", "hfu", "goodput"];
+const OPTIMUM = {proved: "certified optimum", infeasible: "nearest design", evaluated: "stated design"};
+const SCALES = {"USD/J": [1 / 3.6e6, "$/kWh"], "USD/B": [1e-9, "$/GB"], "1/s": [0.01 / 31557600, "%/year"],
+  "1/(m2.s)": [0, "times today's"]};
 const TOLERANCE = 1e-6;  // relative violation that still counts as feasible
 
 // Text of a number in a customary unit.
-const digits = (x, n) => Number(x.toPrecision(n)).toLocaleString("en-US", {maximumSignificantDigits: n});
+const formats = {};
+const digits = (x, n) => (formats[n] ??= new Intl.NumberFormat("en-US", {maximumSignificantDigits: n})).format(x);
 const short = (x, n) => x !== 0 && (abs(x) < 1e-4 || abs(x) >= 1e15) ? x.toExponential(n - 1) : digits(x, n);
 const TIMES = [[31557600, "years"], [86400, "days"], [3600, "h"], [60, "min"]];
 const SIZES = [[1e15, "P"], [1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""], [1e-3, "m"], [1e-6, "u"], [1e-9, "n"]];
@@ -62,13 +74,15 @@ const percent = (x) => (abs(x) >= 1 ? digits(100 * x, max(3, ceil(log(100 * abs(
 // Text of a control's value.
 function shown(control, x) {
   if (control.words.length) return control.words[x - 1] ?? String(x);
-  if (control.scale) return short(x / control.scale[0], 3) + " " + control.scale[1];
-  return pretty(x, control.unit);
+  if (control.group !== "assumption") return pretty(x, control.unit);
+  if (!control.unit && control.upper <= 1) return pretty(x, "%", 3);
+  const [size, unit] = control.name.endsWith("requests_per_s") ? [1, "a second"] : SCALES[control.unit] ?? [null, ""];
+  return size === null ? pretty(x, control.unit, 3) : short(x / (size || control.value), 3) + " " + unit;
 }
 
 // Whether a relation between integers holds; one that names a value not yet known does.
 const product = (names, v) => names.reduce((total, name) => total * v[name], 1);
-const size = (rule, v) => rule.by * product(rule.factors, v) / product(rule.over, v);
+const size = (rule, v) => rule.coefficient * product(rule.factors, v) / product(rule.over, v);
 const namesOf = (rule) => [...(rule.factors ?? rule.divisor ?? rule.one), ...(rule.over ?? rule.dividend ?? rule.other)];
 function holds(rule, v) {
   if (rule.when && !(v[rule.when[0]] >= rule.when[1])) return true;
@@ -79,7 +93,7 @@ function holds(rule, v) {
     return one % other === 0 || other % one === 0;
   }
   const value = size(rule, v);
-  return value >= rule.low * (1 - 1e-9) && (rule.high === null || value <= rule.high * (1 + 1e-9));
+  return value >= rule.low * (1 - 1e-9) && value <= rule.high * (1 + 1e-9);
 }
 
 // A broken relation in words.
@@ -107,46 +121,48 @@ function ruleWords(machine, rule, v) {
 
 // Integers that can be built, nearest to what is wanted: those that follow from others, or have many values, come last.
 const TRIES = 4096;
-function settled(machine, wanted) {
-  const v = {...machine.point}, last = [];
-  for (const control of machine.controls) {
+function follows(machine) {
+  return machine.controls.flatMap((control) => {
     const rule = machine.rules.find((each) => each.name === control.name && each.follows);
-    if (rule) last.push([rule.follows, rule]);
-    else if (control.integer && !control.values.length && control.upper > 256) last.push([control.name, null]);
-    else v[control.name] = wanted[control.name];
-  }
-  for (const [name] of last) v[name] = undefined;
-  for (const [name, rule] of last) {
-    const control = machine.byName[rule ? rule.name : name];
-    const each = rule ? size(rule, {...v, [name]: 1}) : 1;
-    const first = max(1, ceil(control.lower / each * (1 - 1e-9))), end = floor(control.upper / each * (1 + 1e-9));
-    const near = max(1, min(max(Math.round(wanted[control.name] / each), first), end));
-    const rules = machine.rules.filter((other) => other !== rule && namesOf(other).includes(name));
-    v[name] = near;
-    for (let far = 0; far < TRIES; far++) {
-      const found = [near + far, near - far].find((x) => x >= first && x <= end && rules.every((other) => holds(other, {...v, [name]: x})));
-      if (found !== undefined) { v[name] = found; break; }
-      if (near + far > end && near - far < first) break;
-    }
+    if (!rule && !(control.integer && !control.values.length && control.upper > 256)) return [];
+    const name = rule ? rule.follows : control.name;
+    return [{name, rule, control, rules: machine.rules.filter((each) => each !== rule && namesOf(each).includes(name))}];
+  });
+}
+function settled(machine, wanted) {
+  const v = {...machine.point};
+  for (const control of machine.controls) v[control.name] = wanted[control.name];
+  for (const {name} of machine.follows) v[name] = undefined;
+  for (const {name, rule, control, rules} of machine.follows) {
+    v[name] = 1;
+    const each = rule ? size(rule, v) : 1;
+    const first = max(1, ceil(control.lower / each * (1 - 1e-9))), last = floor(control.upper / each * (1 + 1e-9));
+    const near = max(1, min(max(Math.round(wanted[control.name] / each), first), last));
+    const fits = (x) => { v[name] = x; return x >= first && x <= last && rules.every((rule) => holds(rule, v)); };
+    let far = 0;
+    while (far < TRIES && !fits(near + far) && !fits(near - far) && (near + far <= last || near - far >= first)) far++;
+    if (far === TRIES || (near + far > last && near - far < first)) v[name] = near;
     if (rule) v[rule.name] = size(rule, v);
   }
   return v;
 }
 
+const inputs = (machine, v) => [...machine.inputs.map((name) => v[name]),
+  ...machine.numbers.map(([number, name]) => name ? number * (v[name] / machine.start[name]) : number)];
+const run = (machine, v) => models[machine.program](inputs(machine, v));
 function evaluated(machine, wanted) {
-  const v = settled(machine, wanted);
-  const out = models[machine.model](machine.inputs.map((name) => v[name]));
+  const v = settled(machine, wanted), out = run(machine, v);
   return {v, out, broken: machine.rules.filter((rule) => !holds(rule, v))};
 }
 
 // What is violated, by how much, in words.
 function violations(machine, {v, out, broken}) {
   const found = broken.map((rule) => `Cannot be built: ${ruleWords(machine, rule, v)}.`);
-  machine.outputs.forEach(({group, name, words}, i) => {
+  machine.outputs.forEach(({group, name, label}, i) => {
     if (group !== "constraint" || !(out[i] > TOLERANCE)) return;
     const endless = out[i] === Infinity, over = endless ? "without end" : percent(expm1(out[i]));
     const budget = machine.outputs.findIndex((each) => each.group === "budget" && each.name === name);
-    if (budget < 0) found.push(words.replace("{over}", over) + ".");
+    if (budget < 0) found.push(label[0].toUpperCase() + label.slice(1).replace("{over}", over) + ".");
     else found.push(`${machine.labels[name]} exceeded ${endless ? over : "by " + over}: ${pretty(out[budget], machine.outputs[budget].unit)} of ` +
       `${pretty(v[name], machine.outputs[budget].unit)}.`);
   });
@@ -164,10 +180,23 @@ function make(tag, attributes = {}, ...children) {
 const KINDS = {size: "Size", plan: "Plan", chip: "Hardware", silicon: "Hardware", memory: "Hardware", network: "Hardware",
   facility: "Hardware", workload: "Workload", assumption: "Assumptions", limit: "Limits"};
 for (const machine of machines) {
+  machine.outputs = machine.outputs.map(([group, name, unit, label]) => {
+    const [last] = name.split(".").slice(-1), part = name.replace(/_(s|bytes)$/, "");
+    if (group === "constraint") {
+      label ||= LIMITS[last] ?? `exceeds its ${last.replaceAll("_", " ")} by {over}`;
+      if (last !== name) label = `${name.split(".")[0]}: ${label}`;
+    }
+    return {group, name, label, unit: SHARES.includes(name) ? "%" : unit, shade: `var(--part-${part},var(--money-${part},var(--other)))`};
+  });
+  machine.optimum = OPTIMUM[machine.outcome] ?? "best design found";
+  for (const control of machine.controls) control.label = LABELS[control.name.replace(/^serve_|^prefill_/, "")] ?? control.label;
+  machine.rules = machine.rules.map((rule) => rule.then ? {...rule.then, when: [rule.name, rule.least]} : rule)
+    .filter((rule) => rule.low !== null && typeof rule.low !== "object" && typeof (rule.high ?? 0) !== "object");
   machine.byName = Object.fromEntries(machine.controls.map((each) => [each.name, each]));
   machine.labels = Object.fromEntries(machine.controls.map((each) => [each.name, each.label]));
   machine.words = Object.fromEntries(machine.controls.map((each) => [each.name, each.words]));
   machine.start = Object.fromEntries(machine.controls.map((each) => [each.name, each.value]));
+  machine.follows = follows(machine);
   machine.best = evaluated(machine, machine.start);
 }
 let machine = machines[0], wanted = {...machine.start}, present = null, parts = null;
@@ -212,7 +241,7 @@ function build() {
   const goal = machine.outputs[0];
   const sides = make("div", {class: "sides"},
     make("div", {}, make("span", {class: "said"}, `present setting, ${goal.label}`), one("b", "now"), one("span", "change")),
-    make("div", {}, make("span", {class: "said"}, `${machine.what}, ${goal.label}`), make("b", {}, pretty(machine.best.out[0], goal.unit))));
+    make("div", {}, make("span", {class: "said"}, `${machine.optimum}, ${goal.label}`), make("b", {}, pretty(machine.best.out[0], goal.unit))));
   const head = make("div", {class: "head"}, ...choice, sides, make("div", {role: "status"}, one("p", "verdict"), one("ul", "why")));
 
   const groups = new Map();
@@ -238,7 +267,7 @@ function build() {
     parts.rows.push({row, cells, i, unit, share});
     return row;
   };
-  const heads = ["", "present", machine.short.split(" ").pop(), "change"];
+  const heads = ["", "present", machine.optimum.split(" ").pop(), "change"];
   const metrics = machine.outputs.map((each, i) => [each, i]).filter(([each]) => each.group === "metric");
   const results = make("div", {class: "results"}, make("h3", {}, "Results"),
     table("Results", ["metric", ...heads.slice(1)], metrics.map(([each, i]) => line([each.label], i, each.unit))));
@@ -263,7 +292,7 @@ function build() {
     results.append(make("h3", {}, title), ...stacks, table(title, ["part", ...heads.slice(1)], some.map(([each, i]) =>
       line([make("i", {class: "swatch", style: `background:${each.shade}`}), each.label], i, unit, unit ? null : some.map(([, j]) => j)))));
   }
-  const reset = make("button", {type: "button"}, "Reset to the " + machine.short);
+  const reset = make("button", {type: "button"}, "Reset to the " + machine.optimum);
   reset.addEventListener("click", () => { wanted = {...machine.start}; draw(); });
   const foot = make("div", {class: "foot"}, reset, one("a", "link", "Link to this setting"),
     make("p", {class: "note"}, "The same setting by hwopt, with every number of an answer:"), one("pre", "command"));
@@ -336,6 +365,6 @@ function read() {
   build();
 }
 window.addEventListener("hashchange", read);
-window.hwopt = {machines, evaluate: (index, values) => evaluated(machines[index], {...machines[index].start, ...values}), violations};
+window.hwopt = {machines, inputs, run, draw, evaluate: (index, values) => evaluated(machines[index], {...machines[index].start, ...values}), violations};
 read();
 })();

@@ -47,19 +47,6 @@ def shown(each: Input, factor: float = 1.0) -> str:
     return pretty(value, unit, 3)
 
 
-def scale(unit: str, value: float, assumed: bool) -> tuple[float, str] | None:
-    """Return the size in SI of the customary unit of a number, and how it is written; None for those that `pretty` writes.
-
-    **Arguments:** `assumed`: whether it is an input, whose shares and rates are in percent.
-    """
-    if assumed and unit == "1/s" and value < 1e-6:
-        return _POINT * MULTIPLIERS["1/year"][0], "%/year"
-    if assumed and not unit and value < 1.0:
-        return _POINT, "%"
-    name, written = _WRITTEN.get(unit, ("", ""))
-    return (MULTIPLIERS[name][0], written) if name and unit != "m2" else None
-
-
 def one_more(each: Input) -> tuple[float, str]:
     """Return one more unit of an input, as a factor on its value and in words; 10 % where no customary unit is small enough."""
     amount, words = _ONE_MORE.get(each.unit, (0.0, ""))

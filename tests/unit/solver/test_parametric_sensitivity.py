@@ -53,8 +53,8 @@ def exact(problem, point, design, places, factors):
     **Arguments:** `design` (row, variable) logarithms; `places`, `factors` (row,): the number that a row moves; None for none.
     """
     model = ExactModel(problem)
-    numbers = np.tile(np.concatenate(model._numbers), (len(design), 1))
-    starts = np.cumsum([0, *map(len, model._numbers)])
+    numbers = np.tile(np.concatenate(model.numbers), (len(design), 1))
+    starts = np.cumsum([0, *map(len, model.numbers)])
     for row, (place, factor) in enumerate(zip(places, factors, strict=True)):
         if place is not None:
             numbers[row, starts[place[0]] + place[1]] *= factor
