@@ -2,10 +2,13 @@
 
 import argparse
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from hwopt import escape
 from hwopt.cli.commands.optimize import BOUNDS, FREEZE
 from hwopt.cli.flags import Flag
+from hwopt.cli.paths import REPORT
 from hwopt.cli.question import asked_objective, search_settings
 from hwopt.cli.value_types import NAMES, POSITIVE, number
 from hwopt.errors import UserError
@@ -30,6 +33,9 @@ FLAGS = (
         POSITIVE,
         math.inf,
     ),
+    replace(
+        REPORT, meaning="also write the answer as one self-contained HTML page, with sliders around each chip's design"
+    ),
 )
 
 
@@ -50,4 +56,9 @@ def answer(options: argparse.Namespace) -> "Answer":
     from hwopt.analysis.comparison import compare
     from hwopt.output.answers.comparison import comparison_answer
 
-    return comparison_answer(compare(objective, names, **search_settings(options)))
+    own = {"objective", "chip", "seconds", "report", "json"} | (set() if counted else {"chips"})
+    words = [word for name, text in options.given.items() if name not in own for word in text.split(" ", 1)]
+    rows = compare(objective, names, **search_settings(options))
+    command = lambda chip: escape.command(["hwopt", "optimize", options.objective, *words, "--chip", chip])
+    movable = [(row.chip, row.solution, command(row.chip), {}) for row in rows if row.solution is not None]
+    return comparison_answer(rows, movable if options.report is not None else ())

@@ -121,7 +121,12 @@ def answer(options: argparse.Namespace) -> "Answer | Rendered":
 
     sensitivities, movable = None, []
     if options.report is not None:
-        movable = [(options.objective, solution, options.command_line, solution.chosen)]
+        best = solution.chosen
+        tried = [
+            (each.name, solution if each.choice == best else each.solution, each.choice) for each in solution.choices
+        ]
+        movable = [(name, own, options.command_line, choice) for name, own, choice in tried if own is not None]
+        movable = movable or [(options.objective, solution, options.command_line, best)]
     if options.report is not None and solution.feasible:
         from hwopt.analysis.sensitivity import parameters_of
 

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 from hwopt import escape
 from hwopt.analysis.comparison import ChipResult
-from hwopt.output.answer import Answer, Lines, Named, Section
+from hwopt.output.answer import Answer, Lines, Named, OnPage, Section
 from hwopt.output.html import components
+from hwopt.output.html.live import NOTE, LiveMachine, live
 from hwopt.output.schema.elements import NUMBER, TEXT, listed, maybe, pair, record, word
 from hwopt.output.schema.keys import Keys, goal_of
 from hwopt.output.schema.machines import FEASIBLE
@@ -74,8 +75,11 @@ COMPARE = Keys({
 """Keys of `compare --json`: one entry a chip, the best first."""
 
 
-def comparison_answer(rows: Sequence[ChipResult]) -> Answer:
-    """Return the answer of `hwopt compare`. **Arguments:** `rows`: one result a chip, the best first."""
+def comparison_answer(rows: Sequence[ChipResult], movable: Sequence[LiveMachine] = ()) -> Answer:
+    """Return the answer of `hwopt compare`.
+
+    **Arguments:** `rows`: one result a chip, the best first; `movable`: for a page, the machines of its live part.
+    """
     asked, asking = next(((row.solution, row.chip) for row in rows if row.solution is not None), (None, ""))
     document = COMPARE.document(rows, asked)
     rows = [replace(row, name=escape.line(row.name)) for row in rows]
@@ -94,6 +98,7 @@ def comparison_answer(rows: Sequence[ChipResult]) -> Answer:
     of_price = "" if any(row.trains for row in answers) else "; a service has no steps to shorten: price only"
     sections = (
         Section("Every chip", [table], titled=False),
+        Section("Try other settings", [OnPage(live(movable))], note=NOTE),
         Section(f"Break-even with the best chip (same design{of_price})",
                 [Named([(row.chip, to_win(row)) for row in answers if row.share], width)]),
         Section("No answer", [Named([(row.chip, _why_not(row)) for row in rows if not row.feasible], width)]),

@@ -18,7 +18,7 @@ from hwopt.model.report import FEASIBILITY_TOLERANCE, Report, TrainServeReport
 from hwopt.output.answer import Answer, Facts, Lines, Named, OnPage, Section, Sentences, Table
 from hwopt.output.answers.documents import chip_document, report_document
 from hwopt.output.html import components, page, tornado
-from hwopt.output.html.live import LiveMachine, live
+from hwopt.output.html.live import NOTE, LiveMachine, live
 from hwopt.output.html.tiles import tiles
 from hwopt.output.text.bill import bill, bill_section, rented, systems
 from hwopt.output.text.chance_constraints import promise_section
@@ -45,12 +45,6 @@ from hwopt.units import pretty
 
 _LARGE = math.log1p(1e4)
 """Violation of a constraint, as a logarithm, above which a screen states only that it exceeds 1,000,000 %."""
-
-LIVE = (
-    "The model itself, at the settings of the sliders: plan and hardware as they can be built, assumptions and limits as stated. "
-    "It finds no optimum; that of the command stands beside it."
-)
-"""Note on the live part of a page."""
 
 _SOURCES = 6
 """Maximum number of sources that a screen lists; the page has all."""
@@ -132,7 +126,7 @@ def solution_answer(
         Section("Smallest relaxation", [Sentences([*filter(None, [solution.infeasibility])], "", "")], False, True),
         Section("Objective", [OnPage(None, [f"{name[0].upper()}{name[1:]}{of}: {least}", *capital_words(solution)])], False, True),
         Section("At a glance", [OnPage(tiles(solution))]),
-        Section("Try other settings", [OnPage(live(movable))], note=LIVE),
+        Section("Try other settings", [OnPage(live(movable))], note=NOTE),
         Section("Design", [design_table(solution.design), Facts([*plan_lines(report, solution.plan), *counted])]),
         Section("The chip", [Lines(chip_words(solution))]),
         budget_section("Budgets", solution.budgets, solution.feasible),

@@ -20,6 +20,16 @@ LiveMachine: TypeAlias = tuple[str, Solution, str, Mapping[str, str]]
 """One machine of a live page: its name, its answer, and the command and choices that `hwopt estimate` evaluates settings by."""
 
 
+NOTE = (
+    "The model itself at the setting of the sliders: plan and hardware as they can be built, assumptions and limits as stated. "
+    "It searches nothing; the answer of the command stands beside it."
+)
+"""Note on the live part of a page."""
+
+_MOST = 8
+"""Maximum number of machines on a page, for its size."""
+
+
 def live_model(solution: Solution) -> LiveModel | None:
     """Return the model of an answer around its design; None where its integers are relaxed."""
     design = {name: each.value for name, each in solution.design.items()}
@@ -30,7 +40,7 @@ def live_model(solution: Solution) -> LiveModel | None:
 def live(machines: Sequence[LiveMachine]) -> Child:
     """Return the live part of a page; nothing without a design of whole units. Machines of one trace share a program."""
     stated, programs, groups = list[Any](), list[str](), dict[Any, list[tuple[LiveMachine, LiveModel]]]()
-    for each in machines:
+    for each in machines[:_MOST]:
         if model := live_model(each[1]):
             groups.setdefault(model.key, []).append((each, model))
     for group in groups.values():
