@@ -4,6 +4,7 @@ import numpy as np
 
 import hwopt
 from hwopt.design.live_model import LiveModel, live_program
+from hwopt.output.html import page
 from hwopt.output.html.live import live, live_model
 from hwopt.solver.solution import evaluate_design
 
@@ -35,7 +36,8 @@ def page_of(path, *names, command="hwopt optimize train_cost"):
     """Write a page with the live part alone, and return the models behind it."""
     solutions = [solution_of(name) for name in names]
     machines = [(name, each, command, {}) for name, each in zip(names, solutions, strict=True)]
-    path.write_text(f"<!DOCTYPE html><html><body>{live(machines)}</body></html>", encoding="utf-8")
+    parts = [page.section("Try other settings", live(machines))]
+    path.write_text(page.page("hwopt optimize", "train_cost", "A question", None, parts, command, []), encoding="utf-8")
     return [live_model(each) for each in solutions]
 
 

@@ -17,6 +17,7 @@ from hwopt.design.lattices import lattice_of
 from hwopt.design.problem import Problem
 from hwopt.design.template_inputs import template_inputs
 from hwopt.model.report import TrainServeReport, outputs
+from hwopt.plan import OFFLOADED
 from hwopt.trace.scalar_program import ScalarProgram, scalar_program
 from hwopt.units import pretty
 
@@ -40,6 +41,9 @@ ASSUMPTIONS = {
 
 ROOM = 4.0
 """Factor up and down within which an assumption or a limit may be moved."""
+
+_LEAST_SHARE = 0.01
+"""Smallest share of a part that is offloaded where its tier is the memory pool; whole percents, as searches have them."""
 
 METRICS = (
     "run_time_s", "step_time_s", "time_to_first_token_s", "time_to_first_token_p95_s", "time_per_output_token_s",
@@ -91,6 +95,11 @@ class LiveModel:
             for each in problem.variables
             if each.name not in self.whole and each.category != "lookup"
         ]
+        integers = self._integers()
+        movable = {each["name"] for each in integers if each["lower"] < each["upper"]}
+        for name in (each.name for each in problem.variables if each.name in OFFLOADED):
+            least = _LEAST_SHARE if name.replace("_offloaded", "_tier") in movable else 1.0
+            continuous.append(_control(name, self._design.get(name) or 1.0, (least, 1.0), "plan", "fraction"))
         inputs, assumed = template_inputs(problem), []
         for label, pattern in ASSUMPTIONS.items():
             some = [each for each in inputs if re.search(pattern, each.name)]
@@ -104,7 +113,7 @@ class LiveModel:
             _control(x.name, x.limit, (x.limit / ROOM, x.limit * ROOM), "limit", x.metric.unit, places=[(limits, i)])
             for i, x in enumerate(problem.budgets)
         ]
-        return [*self._integers(), *continuous, *assumed, *budgets]
+        return [*integers, *continuous, *assumed, *budgets]
 
     def _integers(self) -> list[Control]:
         boxes, known = self.system.initial_boxes(), {each.name: each for each in self.problem.variables}

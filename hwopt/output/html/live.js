@@ -53,7 +53,7 @@ const IMPLIED = ["chip", "sequence", "of nominal", "stack", "die", "prompt"];  /
 function pretty(x, unit, n = 4) {
   if (IMPLIED.includes(unit)) unit = "";
   if (!Number.isFinite(x)) return Number.isNaN(x) ? "-" : "unbounded";
-  if (unit === "%") return short(100 * x, n) + " %";
+  if (unit === "%" || unit === "fraction") return short(100 * x, n) + " %";
   if (unit === "USD/token") return short(1e6 * x, n) + " $/M tokens";
   if (unit === "USD") {
     const size = abs(x) >= 1e9 ? 1e9 : abs(x) >= 1e6 ? 1e6 : 1;
@@ -365,6 +365,6 @@ function read() {
   build();
 }
 window.addEventListener("hashchange", read);
-window.hwopt = {machines, inputs, run, draw, evaluate: (index, values) => evaluated(machines[index], {...machines[index].start, ...values}), violations};
+window.hwopt = {machines, inputs, run, draw, present: () => present, evaluate: (index, values) => evaluated(machines[index], {...machines[index].start, ...values}), violations};
 read();
 })();

@@ -33,8 +33,8 @@ _MOST = 8
 def live_model(solution: Solution) -> LiveModel | None:
     """Return the model of an answer around its design; None where its integers are relaxed."""
     design = {name: each.value for name, each in solution.design.items()}
-    whole = (design[each.name] for each in solution.problem.variables if each.integer and each.name in design)
-    return LiveModel(solution.problem, design) if all(each % 1.0 == 0.0 for each in whole) else None
+    whole = (design[each.name] for each in solution.problem.variables if each.integer)
+    return LiveModel(solution.problem, design | solution.lookups) if all(x % 1.0 == 0.0 for x in whole) else None
 
 
 def live(machines: Sequence[LiveMachine]) -> Child:
