@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hwopt.cli.output import heartbeat, say, show
+from hwopt.cli.output import heartbeat, show
 from hwopt.cli.paths import figure_path, open_page, page_path
 
 if TYPE_CHECKING:
@@ -46,8 +46,6 @@ def run(command: Command, options: argparse.Namespace) -> int:
         from hwopt.output.html.files import write
 
         write(path, found.page(options.command_line))
-        if requested.get("open") is not None and not options.json:
-            say(f"Page with sliders: {path}\n")
         if requested.get("open") and not options.json:
             open_page(path)
     show(options, found.document, found.screen)

@@ -2,18 +2,13 @@
 
 import argparse
 from dataclasses import replace
-from typing import TYPE_CHECKING
-
 from hwopt.cli.commands import optimize
 from hwopt.cli.flags import Flag
 from hwopt.cli.paths import REPORT
 from hwopt.cli.question import asked_objective
+from hwopt.cli.runner import Rendered
 from hwopt.cli.value_types import SWITCH
 from hwopt.errors import UserError
-
-if TYPE_CHECKING:
-    from hwopt.cli.runner import Rendered
-    from hwopt.output.answer import Answer
 
 FLAGS = (
     *(each for each in optimize.FLAGS if each is not REPORT),
@@ -22,12 +17,15 @@ FLAGS = (
 )
 
 
-def answer(options: argparse.Namespace) -> "Answer | Rendered":
+def answer(options: argparse.Namespace) -> Rendered:
     """Search for the best design of a question. The runner writes its page, and opens it."""
     from hwopt.design.portfolio import portfolio_of
+    from hwopt.output.text.layout import wrapped
 
     if portfolio_of(asked_objective(options)) is not None:
         raise UserError("explore: a list has no page with sliders; name a member with --only NAME")
     if options.export is not None or options.regime == "relaxed":
         raise UserError("explore: its page is about designs that can be built: leave out --export and --regime relaxed")
-    return optimize.answer(options)
+    found = optimize.answer(options)
+    screen = lambda: f"{wrapped(found.document()['verdict'], '', '')}\n\nPage with sliders: {options.report}"
+    return Rendered(found.document, screen, found.feasible, found.page)

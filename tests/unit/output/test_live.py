@@ -4,6 +4,7 @@ import io
 import json
 import re
 from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -170,8 +171,6 @@ def test_a_page_asks_nobody_and_names_cannot_leave_their_text(answered, tmp_path
 
 
 def test_relaxed_integers_have_no_live_part(answered):
-    from dataclasses import replace
-
     chips = replace(answered.design["chips"], value=1000.5)
     relaxed = replace(answered, design={**answered.design, "chips": chips})
     assert live_model(relaxed) is None and live([("", relaxed, "", {})]) is None
@@ -243,11 +242,15 @@ def test_explore_writes_its_page_and_opens_it_where_there_is_a_display(
     monkeypatch.setattr("sys.platform", "linux")
     monkeypatch.setenv("DISPLAY", display) if display else monkeypatch.delenv("DISPLAY", raising=False)
     movable = [(NAME, answered, "hwopt explore train_cost", {})]
-    monkeypatch.setattr(optimize, "answer", lambda options: solution_answer(answered, movable=movable))
+    monkeypatch.setattr(
+        optimize, "answer", lambda options: replace(solution_answer(answered, movable=movable), verdict="Buy.")
+    )
     monkeypatch.chdir(tmp_path)
     code, out, err = run("explore", "train_cost")
     path = tmp_path / "explore.html"
-    assert code == (0 if answered.feasible else 1) and err == "" and str(path) in out.splitlines()[0]
+    assert (
+        code == (0 if answered.feasible else 1) and err == "" and out.endswith("\n\nPage with sliders: explore.html\n")
+    )
     assert _MACHINES.search(path.read_text()) and shown == [path.as_uri()] * opened
     path.write_text("old")
     assert run("explore", "train_cost", "--no-open")[0] == code and path.read_text() != "old" and len(shown) == opened
