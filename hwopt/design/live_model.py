@@ -15,7 +15,7 @@ import numpy as np
 from hwopt.design.exact import ExactModel, ExactValues
 from hwopt.design.lattices import lattice_of
 from hwopt.design.problem import Problem
-from hwopt.design.template_inputs import template_inputs
+from hwopt.design.template_inputs import Input, template_inputs
 from hwopt.model.report import TrainServeReport, outputs
 from hwopt.plan import OFFLOADED
 from hwopt.trace.scalar_program import ScalarProgram, scalar_program
@@ -42,9 +42,6 @@ ASSUMPTIONS = {
 ROOM = 4.0
 """Factor up and down within which an assumption or a limit may be moved."""
 
-_LEAST_SHARE = 0.01
-"""Smallest share of a part that is offloaded where its tier is the memory pool; whole percents, as searches have them."""
-
 METRICS = (
     "run_time_s", "step_time_s", "time_to_first_token_s", "time_to_first_token_p95_s", "time_per_output_token_s",
     "time_per_output_token_full_batch_s", "tokens_per_s", "requests_per_s", "mfu", "goodput", "mean_time_between_failures_s",
@@ -61,6 +58,12 @@ whether `integer`, allowed `values` if few, `words` of a category, and `places` 
 def _control(name: str, value: float, ends: Sequence[float], group: str, unit: str, **more: Any) -> Control:
     own = {"name": name, "label": "", "value": value, "lower": ends[0], "upper": ends[1], "group": group, "unit": unit}
     return own | {"integer": False, "values": (), "words": (), "places": ()} | more
+
+
+def _ends(each: Input) -> tuple[float, float]:
+    """Return the ends of an assumption; shares stay below 1, ratios such as a peak over its mean above it."""
+    share, ratio = not each.unit and each.value < 1.0, not each.unit and each.value >= 1.0
+    return 1.0 if ratio else each.value / ROOM, 1.0 if share else each.value * ROOM
 
 
 class LiveModel:
@@ -80,40 +83,37 @@ class LiveModel:
         self._design = {**values, **self.system.quantities_at(self.point)}
         self.whole = {*self.system.names, *self.system.quantities}
         self.numbers = ExactModel(problem).numbers
-
-    @property
-    def key(self) -> Any:
-        """Key of the models that `live_program` joins: those of one trace, whose look-ups are the same."""
-        return self.problem.trace_key, repr([(x.of, getattr(x.function, "args", ())) for x in self.system.lookups])
+        # Models that `live_program` joins have equal keys: those of one trace, whose look-ups are the same.
+        self.key = problem.trace_key, repr([(x.of, getattr(x.function, "args", ())) for x in self.system.lookups])
 
     @cached_property
     def controls(self) -> list[Control]:
         """What can be moved, and, with equal ends, what is fixed."""
-        problem, limits = self.problem, len(self.numbers) - 1
+        integers, inputs, limits = self._integers(), template_inputs(self.problem), len(self.numbers) - 1
+        movable = {each["name"] for each in integers if each["lower"] < each["upper"]}
         continuous = [
             _control(each.name, self._design[each.name], (each.lower, each.upper), each.category, each.unit)
-            for each in problem.variables
+            for each in self.problem.variables
             if each.name not in self.whole and each.category != "lookup"
         ]
-        integers = self._integers()
-        movable = {each["name"] for each in integers if each["lower"] < each["upper"]}
-        for name in (each.name for each in problem.variables if each.name in OFFLOADED):
-            least = _LEAST_SHARE if name.replace("_offloaded", "_tier") in movable else 1.0
-            continuous.append(_control(name, self._design.get(name) or 1.0, (least, 1.0), "plan", "fraction"))
-        inputs, assumed = template_inputs(problem), []
-        for label, pattern in ASSUMPTIONS.items():
-            some = [each for each in inputs if re.search(pattern, each.name)]
-            for one in some[:1]:
-                ends = one.value / ROOM, one.value * ROOM
-                if not one.unit:  # shares stay below 1, ratios such as a peak over its mean above it
-                    ends = (ends[0], 1.0) if one.value < 1.0 else (1.0, ends[1])
-                places = [each.place for each in some]
-                assumed.append(_control(one.name, one.value, ends, "assumption", one.unit, label=label, places=places))
+        shares = [  # whole percents, as searches have them, of a part whose tier may be the pool
+            _control(name, self._design.get(name) or 1.0, (0.01 if tier in movable else 1.0, 1.0), "plan", "fraction")
+            for name, tier in ((name, name.replace("_offloaded", "_tier")) for name in OFFLOADED)
+            if name in self._design
+        ]
+        groups = [[each for each in inputs if re.search(pattern, each.name)] for pattern in ASSUMPTIONS.values()]
+        assumed = [
+            _control(
+                one.name, one.value, _ends(one), "assumption", one.unit, label=label, places=[x.place for x in some]
+            )
+            for label, some in zip(ASSUMPTIONS, groups, strict=True)
+            for one in some[:1]
+        ]
         budgets = [
             _control(x.name, x.limit, (x.limit / ROOM, x.limit * ROOM), "limit", x.metric.unit, places=[(limits, i)])
-            for i, x in enumerate(problem.budgets)
+            for i, x in enumerate(self.problem.budgets)
         ]
-        return [*integers, *continuous, *assumed, *budgets]
+        return [*integers, *continuous, *shares, *assumed, *budgets]
 
     def _integers(self) -> list[Control]:
         boxes, known = self.system.initial_boxes(), {each.name: each for each in self.problem.variables}
@@ -138,25 +138,33 @@ class LiveModel:
 
     def values(self, exact: ExactValues) -> dict[tuple[str, str, str], Any]:
         """Return the outputs of an evaluated design."""
-        report, goal, both = exact.report, self.problem.objective, isinstance(exact.report, TrainServeReport)
-        own = {name: each.unit for name, each in outputs(type(report)).items()}
-        values = {("objective", goal.name, goal.unit): goal.value(report)}
-        values |= {("metric", name, own[name]): getattr(report, name) for name in METRICS if name in own}
-        values |= {("budget", each.name, each.metric.unit): each.metric.value(report) for each in self.problem.budgets}
-        values |= {("constraint", x, ""): exact.constraints[i] for i, x in enumerate(self.problem.constraints)}
+        report, goal, parts = (
+            exact.report,
+            self.problem.objective,
+            (("breakdown", "s"), ("spending", ""), ("memory", "B")),
+        )
+        units = {name: each.unit for name, each in outputs(type(report)).items()}
+        both = isinstance(report, TrainServeReport)
         machines = {"training ": report.training, "serving ": report.serving} if both else {"": report}
-        for words, machine in machines.items():
-            for group, unit in (("breakdown", "s"), ("spending", ""), ("memory", "B")):
-                parts = getattr(machine, group)._asdict().items()
-                values |= {(f"{words}{group}", name, unit): value for name, value in parts}
-        return values
+        return {
+            ("objective", goal.name, goal.unit): goal.value(report),
+            **{("metric", name, units[name]): getattr(report, name) for name in METRICS if name in units},
+            **{("budget", each.name, each.metric.unit): each.metric.value(report) for each in self.problem.budgets},
+            **{("constraint", name, ""): exact.constraints[i] for i, name in enumerate(self.problem.constraints)},
+            **{
+                (f"{words}{group}", name, unit): value
+                for words, machine in machines.items()
+                for group, unit in parts
+                for name, value in getattr(machine, group)._asdict().items()
+            },
+        }
 
     def stated(self, setting: Mapping[str, float]) -> tuple[Problem, dict[str, float]]:
         """Return the question with a setting's assumptions and limits, and the variables of its design, by name, SI."""
         values = {each["name"]: setting.get(each["name"], each["value"]) for each in self.controls}
         point = self.system.coordinates_at({name: x for name, x in values.items() if name in self.whole})
-        design, moved = {**values, **self.system.quantities_at(point)}, [c for c in self.controls if c["places"]]
-        moved = [each for each in moved if values[each["name"]] != each["value"]]
+        design = {**values, **self.system.quantities_at(point)}
+        moved = [each for each in self.controls if each["places"] and values[each["name"]] != each["value"]]
         factors = {x: values[c["name"]] / c["value"] for c in moved if c["group"] != "limit" for x in c["places"]}
         problem = self.problem.with_numbers(factors) if factors else self.problem
         said = ", ".join(f"{c['label'] or c['name']} {pretty(values[c['name']], c['unit'])}" for c in moved)

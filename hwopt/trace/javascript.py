@@ -30,9 +30,6 @@ _FORMS = {
 _INLINE = 120
 """Length of an expression up to which it is written where its only user is."""
 
-_A_LINE = 40
-"""Number of definitions in a line of the source."""
-
 
 def javascript(line: ScalarProgram) -> str:
     """Return the source of a JavaScript function from an array of inputs to an array of outputs.
@@ -49,9 +46,8 @@ def javascript(line: ScalarProgram) -> str:
             definitions.append(f"{name}={text}")
             text = name
         texts[id(symbol)] = text
-    lines = (",".join(definitions[i : i + _A_LINE]) for i in range(0, len(definitions), _A_LINE))
-    body = "".join(f"const {each};\n" for each in lines)
-    return f"(x) => {{\n{body}return [{','.join(map(written, line.outputs))}];\n}}"
+    lines = ",\n".join(definitions or ["none=0"])
+    return f"(x) => {{\nconst {lines};\nreturn [{','.join(map(written, line.outputs))}];\n}}"
 
 
 def _text(symbol: Symbol, arguments: list[str]) -> str:
@@ -64,7 +60,5 @@ def _text(symbol: Symbol, arguments: list[str]) -> str:
 
 def literal(value: Any) -> str:
     """Return the shortest literal of a number in JavaScript, in parentheses if negative, since `a--1` is no difference."""
-    text = repr(float(value)).removesuffix(".0").replace("e-0", "e-").replace("e+", "e").replace("inf", "Infinity")
-    text = text.replace("nan", "NaN")
-    text = text.replace("0.", ".", 1) if text.lstrip("-").startswith("0.") else text
+    text = repr(float(value)).removesuffix(".0").replace("inf", "Infinity").replace("nan", "NaN")
     return f"({text})" if text.startswith("-") else text

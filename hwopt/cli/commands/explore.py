@@ -2,6 +2,7 @@
 
 import argparse
 from dataclasses import replace
+
 from hwopt.cli.commands import optimize
 from hwopt.cli.flags import Flag
 from hwopt.cli.paths import REPORT

@@ -51,10 +51,8 @@ def settings_of(model, count, seed=0):
 
 def in_python(source, rows):
     """Outputs of a JavaScript function, translated to Python: the arithmetic is the same, the notation is not."""
-    body = (
-        source.replace("(x) => {\nconst ", "").replace(";\nconst ", ",").rstrip("}\n").replace(";\nreturn ", ",result=")
-    )
-    parts = re.split(r",(?=[a-z]\d+=|result=)", body.rstrip(";"))
+    lines = source.replace("return ", "result=").removeprefix("(x) => {\nconst ").split("\n")[:-1]
+    parts = [each.rstrip(",;") for each in lines]
     results = []
     for row in rows:
         known = {"x": row, **FUNCTIONS}
