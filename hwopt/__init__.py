@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hwopt.analysis.scaling import scale as scale
     from hwopt.analysis.sensitivity import Sensitivity as Sensitivity
     from hwopt.analysis.sensitivity import elasticities as elasticities
+    from hwopt.analysis.sensitivity import gradient as gradient
     from hwopt.analysis.sensitivity import sensitivity as sensitivity
     from hwopt.calibration.fit import calibrate as calibrate
     from hwopt.calibration.fit.options import FitOptions as FitOptions
@@ -110,6 +111,7 @@ _WHERE = {
     "fabrics": "hwopt.analysis.fabrics",
     "fleet": "hwopt.analysis.fleet.data_parallel",
     "frontier": "hwopt.analysis.frontier",
+    "gradient": "hwopt.analysis.sensitivity",
     "invest": "hwopt.analysis.marginal_value",
     "loss": "hwopt.design.loss",
     "objective": "hwopt.registry",

@@ -1,8 +1,12 @@
 """User cache folders by operating system."""
 
+import contextlib
+import hashlib
 import os
+import platform
 import stat
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 from platformdirs import user_cache_path
@@ -17,6 +21,21 @@ def cache_folder() -> Path:
     **Raises:** `RuntimeError` for a user without a home folder.
     """
     return user_cache_path("hwopt", appauthor=False, opinion=False)
+
+
+def machine_folder() -> Path:
+    """Return the folder of compiled kernels and traced models for this processor and JAX version; create it if missing.
+
+    Kernels are specific to both.
+
+    **Raises:** `OSError` as `private_folder` does, and `RuntimeError` for a user without a home folder.
+    """
+    processor = platform.machine()
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        processor += next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    machine, folder = hashlib.sha256(processor.encode()).hexdigest()[:12], cache_folder()
+    return private_folder(folder.parent, folder.name, f"jax-{version('jax')}-{machine}")
 
 
 class SharedFolder(OSError):

@@ -2,9 +2,7 @@
 
 import contextlib
 import gc
-import hashlib
 import os
-import platform
 import shlex
 import signal
 import sys
@@ -12,11 +10,10 @@ import threading
 import time
 import warnings
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NoReturn
 
 from hwopt import cleanup, escape, workers
-from hwopt.cache_folders import SharedFolder, cache_folder, private_folder
+from hwopt.cache_folders import SharedFolder, machine_folder
 from hwopt.cli import output
 from hwopt.cli.output import say
 from hwopt.cli.parser import COMMANDS, DEFAULT_OBJECTIVE, build_parser, parse
@@ -184,18 +181,11 @@ def _use_compilation_cache() -> None:
     """Cache compiled kernels in the user's cache folder, if there is one, so that later runs start faster.
 
     A folder that other users can write to is not used; one line on standard error says so. Answers do not depend on the cache.
-    The folder is named after processor and JAX version, since kernels are specific to both.
     """
     import jax
 
-    processor = platform.machine()
-    with contextlib.suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        processor += next((line for line in lines if line.startswith(("flags", "Features"))), "")
-    machine = hashlib.sha256(processor.encode()).hexdigest()[:12]
     try:
-        name = f"jax-{jax.__version__}-{machine}"
-        folder = private_folder(cache_folder().parent, cache_folder().name, name)
+        folder = machine_folder()
     except SharedFolder as error:
         _fail(0, str(error))
         return

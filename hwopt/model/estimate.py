@@ -1,5 +1,6 @@
 """Entry point of the model: (workload, cluster, plan) -> report; and a lifted form with implicit quantities given as inputs."""
 
+from contextlib import suppress
 from functools import singledispatch
 from typing import Any, TypeAlias, overload
 
@@ -17,6 +18,8 @@ from hwopt.model.report import AnyReport, ServingReport, TrainingReport, TrainSe
 from hwopt.model.serving.estimate import serving_report
 from hwopt.model.training.run import training_report
 from hwopt.plan import Disaggregated, FleetPipeline, FleetPlan, Plan, TrainServePlan
+from hwopt.trace.cache import are_numbers, evaluate_in_numpy
+from hwopt.trace.scalar_program import NotScalarArithmetic
 from hwopt.types import Scalar
 from hwopt.validation import checked
 from hwopt.workload.service import Service
@@ -54,13 +57,13 @@ def estimate(
     workload: TrainServe, cluster: Cluster, plan: TrainServePlan, *, temperature: Temperature = None
 ) -> TrainServeReport: ...
 @checked(**KINDS)
-@jax.jit
 def estimate(workload, cluster, plan, *, temperature=None):
     """Return time, memory, power, temperature, failures, cost and carbon of a workload on a cluster under a plan.
 
-    The function is compiled once for inputs of the same shapes. It is pure and works under `jax.jit`, `vmap`, `grad` and
-    `jacobian`. It does not validate values (constructors in the catalog do) and has no budgets. A plan that does not fit has
-    `feasible = 0` and a negative margin, which is the size of the violation.
+    Numbers are evaluated in NumPy and float64, without compilation; the trace of the model is cached on disk. The function is
+    pure and works under `jax.jit`, `vmap`, `grad` and `jacobian`, which compile it. It does not validate values (constructors
+    in the catalog do) and has no budgets. A plan that does not fit has `feasible = 0` and a negative margin, which is the size
+    of the violation.
 
     **Arguments:**
 
@@ -84,6 +87,15 @@ def estimate(workload, cluster, plan, *, temperature=None):
     **Units:** SI throughout.
     """
     _check_groups(workload, cluster, plan)
+    if temperature is None and are_numbers((workload, cluster, plan)):
+        with suppress(NotScalarArithmetic):
+            return evaluate_in_numpy(estimate, workload, cluster, plan)
+    return _compiled(workload, cluster, plan, temperature)
+
+
+@jax.jit
+def _compiled(workload, cluster, plan, temperature):
+    """Return the report of `estimate` as traced and compiled by JAX, once for inputs of the same shapes."""
     workload, cluster, plan = _floating((workload, cluster, plan))
     if isinstance(cluster, Fleet):
         if isinstance(plan, FleetPipeline):

@@ -35,11 +35,13 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.core import Tracer
 from jax.extend.core import Primitive
 
 from hwopt import source_digest
-from hwopt.cache_folders import private_folder
+from hwopt.cache_folders import machine_folder, private_folder
 from hwopt.trace.constant_folding import NUMBERS
+from hwopt.trace.derivatives import value_and_gradient
 from hwopt.trace.scalar_program import ELEMENTWISE, FUNCTIONS, ScalarProgram, jaxpr_to_scalar_program
 from hwopt.trace.source_info import source_location
 from hwopt.trace.symbols import Symbol
@@ -113,6 +115,29 @@ def evaluate_in_numpy(function: Callable, *inputs: Any) -> Any:
     return jax.tree.map(lambda leaf: leaf[0], evaluate_rows_in_numpy(function, inputs, ()))
 
 
+def are_numbers(tree: Any) -> bool:
+    """Return whether every leaf is a number or an array that NumPy can read now, rather than one that JAX traces."""
+    return all(
+        not isinstance(leaf, Tracer) and getattr(leaf, "dtype", np.asarray(leaf).dtype).kind in "fiub"
+        for leaf in jax.tree.leaves(tree)
+    )
+
+
+def gradient_in_numpy(function: Callable, part: Callable[[Any], Any], *inputs: Any) -> tuple:
+    """Return the derivatives of a number in the result of `function(*inputs)` to all inputs, without compilation.
+
+    **Arguments:** `part`: selects the number from the result.
+
+    **Returns:** trees of the inputs' structure; leaves are NumPy arrays.
+    """
+    leaves, tree = jax.tree.flatten(jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), inputs))
+    line = _of_form(function, tree, tuple(leaf.shape for leaf in leaves)).only(part).line
+    _, (slopes,) = value_and_gradient(line, [float(x) for leaf in leaves for x in leaf.ravel()], [0])
+    ends = np.cumsum([leaf.size for leaf in leaves])
+    parts = np.split(slopes, ends[:-1])
+    return jax.tree.unflatten(tree, [each.reshape(leaf.shape) for each, leaf in zip(parts, leaves, strict=True)])
+
+
 def evaluate_rows_in_numpy(function: Callable, same: tuple, varied: tuple) -> Any:
     """Return `function(*same, *varied)` at many points in NumPy and float64; leaves are NumPy arrays (row, ...).
 
@@ -143,15 +168,25 @@ def _of_form(function: Callable, tree: Any, shapes: tuple[tuple[int, ...], ...])
 
 
 def _path(what: Any) -> Path | None:
-    """Return the cache file of an object; None if caching is off, or if the object contains functions of unknown packages."""
+    """Return the cache file of an object, in JAX's cache folder or the user's own.
+
+    It is None if neither can be used, and if the object contains functions of unknown packages.
+    """
     given = getattr(jax.config, "jax_compilation_cache_dir", None)  # no attribute to type checkers
-    if not given or not os.path.isabs(given):  # relative to the current folder, or an object store
+    if given and not os.path.isabs(given):  # relative to the current folder, or an object store
         return None
     stream = io.BytesIO()
     try:
         _Form(stream, protocol=5).dump(what)
-        folder = private_folder(Path(given), f"hwopt-{_source()}")
-    except (pickle.PicklingError, AttributeError, TypeError, RecursionError, OSError):
+        folder = private_folder(Path(given) if given else machine_folder(), f"hwopt-{_source()}")
+    except (
+        pickle.PicklingError,
+        AttributeError,
+        TypeError,
+        RecursionError,
+        OSError,
+        RuntimeError,
+    ):  # the last: no home
         return None
     return folder / hashlib.sha256(stream.getvalue()).hexdigest()[:32]
 

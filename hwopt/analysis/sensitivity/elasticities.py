@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hwopt.design.design import Design
+from hwopt.design.design import Design, Inputs
 from hwopt.design.metrics import metric_of, numbers
 from hwopt.design.template_inputs import Input, inputs_of
 from hwopt.hardware.chip_project import ChipProject
@@ -18,7 +18,7 @@ from hwopt.model.chip.chip_project import installed
 from hwopt.model.estimate import KINDS, estimate, report_type
 from hwopt.model.report import ServingReport, TrainingReport, TrainServeReport
 from hwopt.plan import Disaggregated, Plan, TrainServePlan
-from hwopt.trace.cache import cached_trace
+from hwopt.trace.cache import are_numbers, cached_trace, gradient_in_numpy
 from hwopt.trace.derivatives import value_and_gradient
 from hwopt.validation import check_kinds, names_of
 from hwopt.workload.service import Service
@@ -95,6 +95,36 @@ def elasticities(
     scale = np.where(values > 0.0, values, math.nan)[:, None]
     table = by_input * np.array([each.value for each in inputs]) / scale
     return Elasticities(dict(zip(names, values.tolist(), strict=True)), tuple(inputs), table)
+
+
+def gradient(
+    metric: str,
+    workload: TrainingRun | Service | TrainServe,
+    cluster: Cluster,
+    plan: Plan | Disaggregated | TrainServePlan,
+) -> Inputs:
+    """Return the derivatives of a metric of `estimate` with respect to every number of its inputs, each alone.
+
+    Numbers are differentiated in NumPy and float64, without compilation. Traced inputs are differentiated by `jax.grad`. Where
+    two branches of a maximum tie, the derivative is the mean of both.
+
+    **Arguments:**
+
+    - `metric`: name of a number of the report, such as "step_time_s".
+    - `workload`, `cluster`, `plan`: inputs of `estimate`.
+
+    **Returns:** `(workload, cluster, plan)`, with a derivative in place of each number.
+
+    **Units:** the metric's unit per unit of the input, SI.
+
+    **Raises:** `UserError` for an unknown metric.
+    """
+    given = Inputs(workload, cluster, plan)
+    check_kinds("gradient", given._asdict(), KINDS)
+    part = metric_of(*names_of("gradient: metric", [metric]), workload).value
+    if are_numbers(given):
+        return Inputs(*gradient_in_numpy(estimate, part, *given))
+    return jax.grad(lambda each: part(estimate(*each)))(given)
 
 
 def _numbers(design: Design) -> list[jax.Array]:

@@ -133,6 +133,7 @@ def test_inputs_of_the_model(inputs, said):
     refused(said, hwopt.estimate, *inputs)
     if inputs[2] is not None and not hasattr(inputs[2], "tp"):
         refused("^elasticities: ", hwopt.elasticities, *inputs)
+        refused("^gradient: ", hwopt.gradient, "step_time_s", *inputs)
 
 
 @pytest.mark.parametrize("wide", rotated([False, True], 2))
@@ -169,6 +170,7 @@ TAKES = {
     "best_plan": (RUN, CLUSTER), "calibrate": ("runs.csv",), "check": ("own.toml",), "compare": (QUESTION, ["h100-sxm", "b200"]),
     "confident": (QUESTION, 0.9), "deploy": ("h100-sxm", 8), "elasticities": (RUN, CLUSTER, PLAN), "estimate": (RUN, CLUSTER, PLAN),
     "every_split": (SERVICE, CLUSTER), "fabrics": (RUN, []), "fleet": (RUN, []), "frontier": (QUESTION, {"power_budget_w": [3e7]}),
+    "gradient": ("step_time_s", RUN, CLUSTER, PLAN),
     "invest": (QUESTION,), "loss": (QUESTION,), "objective": ("train_cost",), "optimize": (QUESTION,),
     "regret": (None, {"hbm": 0.3}),
     "scale": (RUN, lambda chips: CLUSTER, [8, 16]), "sensitivity": (QUESTION,), "sweep": (QUESTION, 64), "validate": ("runs.csv",),

@@ -21,6 +21,7 @@ import pytest
 
 import hwopt
 from hwopt import catalog, source_digest
+from hwopt.cache_folders import machine_folder
 from hwopt.design import exact
 from hwopt.design.lattices import lattice_of
 from hwopt.model.estimate import estimate
@@ -327,12 +328,25 @@ def test_relative_folders_and_object_stores_are_left_alone(monkeypatch, tmp_path
     assert not list(tmp_path.iterdir())
 
 
-def test_no_folder_and_no_room(tmp_path, folder):
+def test_no_folder_and_no_room(tmp_path, folder, monkeypatch):
     function = own(lambda x: 2.0 * x)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     for place in (None, str(tmp_path / "file" / "below")):
         (tmp_path / "file").touch()
         jax.config.update("jax_compilation_cache_dir", place)
         np.testing.assert_array_equal(cache.evaluate_in_numpy(function, np.arange(3.0)), [0.0, 2.0, 4.0])
+
+
+def test_a_python_session_keeps_traces_where_the_command_line_does(tmp_path, folder, monkeypatch):
+    """JAX's own cache stays off."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    jax.config.update("jax_compilation_cache_dir", None)
+    function = own(lambda x: 5.0 * x)
+    assert cache.evaluate_in_numpy(function, 1.0) == 5.0
+    (kept,) = (tmp_path / "user" / "hwopt").glob("jax-*/hwopt-*/*")
+    assert kept.parent.parent == machine_folder()
+    monkeypatch.setattr(jax, "make_jaxpr", None)  # read, not traced again
+    assert again(function, 2.0) == 10.0 and jax.config.jax_compilation_cache_dir is None
 
 
 def test_known_inputs_are_worked_out():
