@@ -161,7 +161,8 @@ def loss(
     **Arguments:**
 
     - `question`: of `hwopt.objective`, or a `Problem`.
-    - `fixed`: values of variables that stay where they are, SI, such as the integers of a certified answer.
+    - `fixed`: values of variables that stay where they are, SI, such as the integers of a certified answer and its
+      `fullest_stage` and `last_stage`, which are 1 otherwise.
     - `free`: further numbers of the question's inputs that become variables, by the names of `hwopt.sensitivity`. Nothing prices
       or limits them: they move by a factor of 2 up and down at most, and the result names them.
     - `weight`: of squared violations in `Loss.value`.
@@ -181,7 +182,8 @@ def loss(
             raise UserError(
                 f"loss: 'fixed' names '{name}', which is not a variable of '{asked.name}': {suggest(name, known)}"
             )
-        if not known[name].lower * (1 - 1e-9) <= value <= known[name].upper * (1 + 1e-9):
+        boxed = known[name].category != "lookup"  # shares of layers follow from the degrees, and have no bounds of their own
+        if boxed and not known[name].lower * (1 - 1e-9) <= value <= known[name].upper * (1 + 1e-9):
             raise UserError(
                 f"loss: {name} = {value:g} is outside its bounds {known[name].lower:g} .. {known[name].upper:g}"
             )

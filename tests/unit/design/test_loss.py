@@ -124,6 +124,19 @@ def test_a_fixed_variable_and_a_freed_number():
     assert slope[-1] <= 0.0  # a faster network costs nothing here
 
 
+def test_a_certified_plan_is_reproduced():
+    """With its whole numbers and the shares of layers that follow from them, its objective is the answer's."""
+    question, plan = hwopt.objective("train_cost"), {"tp": 8, "cp": 2, "pp": 16, "virtual_stages": 8, "micro_batch": 1}
+    plan |= {"zero": 1, "chips": 11264, "scale_up_domain": 24, "chips_per_rack": 24, "global_batch_sequences": 2112}
+    answer = hwopt.optimize(question, regime="relaxed", bounds={name: (each, each) for name, each in plan.items()})
+    stages = {name: float(getattr(answer.inputs.plan, name)) for name in ("fullest_stage", "last_stage")}
+    assert stages["last_stage"] < 1.0  # 126 layers on 128 stages
+    loss = hwopt.loss(question, fixed=plan | stages)
+    x = jnp.log(jnp.asarray([answer.design[name].value for name in loss.names]))
+    np.testing.assert_allclose(jnp.exp(loss.objective(x)), answer.objective, rtol=1e-9)
+    assert float(loss.constraints(x).max()) < 1e-6
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
