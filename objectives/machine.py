@@ -117,6 +117,8 @@ CHOICES = {
     "free": "components to optimize, joined by +: hbm, links, domain, clock, storage, nics, racks, or all; none is the chip's "
     "system as it is sold; beside hbm and links, the stock chip is a candidate as well (stock); coolant lets the search choose "
     "its supply temperature",
+    "slice": "shape of the torus of a scale-up domain, one that is rented, such as 8x8x16; default best, chosen by the search "
+    "among those of whole racks; --free domain allows any size",
     "stack": "software stack of the catalog, as listed by hwopt catalog stacks; default the chip's usual training software",
     "site": "site of the catalog: climate, electricity price and carbon intensity, as listed by hwopt catalog sites",
     "prices": "price list: hyperscale, on-premise, rented, at-cost or default; default the list of that name",
@@ -245,6 +247,7 @@ class MachineQuestion:
     technology: str = ""  # process that the design is ported to
     memory: str = ""  # memory that the design is ported to
     free: str = "none"  # redesigned components of the chip and its domain
+    slice: str = ""  # torus of a scale-up domain; empty: chosen by the search
     stack: str = ""
     site: str = "us-average"
     fabric: str = ""
@@ -314,7 +317,27 @@ class MachineQuestion:
         """Return the fields that the search has to choose, with their possible values: also the stock part of a redesigned one."""
         stock = [STOCK, *(name for name in (*FREE, *self.openable) if name in self._freed - {*REDESIGNED})]
         redesigned = bool(self._freed & {*REDESIGNED}) and not self.design
-        return export.left_open(self) | ({"free": [self.free, "+".join(stock)]} if redesigned else {})
+        rack, chosen = min(catalog.rack_sizes(catalog.system_of(self.chip)), default=1), self.slice in ("", BEST)
+        sold = [each.shape for each in self._slices.values() if each.chips >= rack and not self.chips % each.chips]
+        torus = {"slice": sold} if sold and chosen else {}
+        return export.left_open(self) | ({"free": [self.free, "+".join(stock)]} if redesigned else {}) | torus
+
+    @property
+    def _slices(self) -> Mapping[str, catalog.Slice]:
+        """Return the slices in which the chip's system is rented; none for a parametric chip, or where domain or racks are free."""
+        return {} if self.design or self._opens_racks else catalog.slices(catalog.system_of(self.chip))
+
+    @property
+    def _slice(self) -> str:
+        """Return the shape of the domain; one cube or pod where the search has not chosen it yet, empty without slices."""
+        if self.slice in ("", BEST):
+            whole = catalog.system_of(self.chip).si("chips")
+            return next((each.shape for each in self._slices.values() if each.chips == whole), "")
+        if self._opens_racks or self.design:
+            raise UserError(
+                f"slice = {self.slice}: free domains or racks, or a design, are not as a slice is rented: remove it"
+            )
+        return catalog.slice_of(self.chip, self.slice).shape
 
     @property
     def frees_links(self) -> bool:
@@ -390,6 +413,7 @@ class MachineQuestion:
             fabric=self.fabric or None,
             cooling=self.cooling or None,
             coolant_degc=self.coolant_degc or None,
+            slice=(not continuous and self._slice) or None,
             **stated,
         )
         if self._exchanged:

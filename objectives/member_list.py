@@ -34,7 +34,8 @@ from objectives.serve_cost import ServeCost
 from objectives.train_cost import TrainCost
 
 SHARED = (
-    "chip", "free", "site", "sites", "fabric", "cooling", "reliability", "recovery", "storage", "operation", "prices", "constants",
+    "chip", "free", "slice", "site", "sites", "fabric", "cooling", "reliability", "recovery", "storage", "operation", "prices",
+    "constants",
 )  # fmt: skip
 """Fields of a question that are the same for all members."""
 

@@ -147,7 +147,10 @@ class ServingQuestion(MachineQuestion):
                 raise UserError(f"{where} with two types of chips, both are stock chips: remove {name}")
         if self.sites != 1.0:
             raise UserError(f"{where} prefill and decode chips exchange KV caches within one site: remove sites")
-        return {"": replace(self, chip=self.decode_chip, decode_chip=""), "prefill_": replace(self, decode_chip="")}
+        return {
+            "": replace(self, chip=self.decode_chip, decode_chip="", slice=""),
+            "prefill_": replace(self, decode_chip=""),
+        }
 
     def _limited_metric(self, field: str) -> str:
         if field != "ttft_budget_s":

@@ -92,15 +92,21 @@ class TrainAndServe(MachineQuestion):
     limited: ClassVar[Mapping[str, str]] = _BUDGETS
     meanings: ClassVar[Mapping[str, str]] = meanings(_CHOICES, _BUDGETS)
 
+    @property
+    def _slices(self) -> Mapping[str, catalog.Slice]:
+        """Return no slices: continuous hardware has domains of any size."""
+        return {}
+
     def problem(self) -> Problem:
         """Return the problem over continuous hardware only, since two plans and whole units together would take too long
         to search.
 
-        **Raises:** `UserError` for any components to redesign (`free`): continuous hardware leaves all of them free.
+        **Raises:** `UserError` for components to redesign (`free`) or a slice: continuous hardware leaves all of them free.
         """
-        if self.free != "none":
+        if self.free != "none" or self.slice:
             raise UserError(
-                f"free = {self.free!r}: {self.name} optimizes continuous hardware, where every component is free: remove it"
+                f"{f'slice = {self.slice}' if self.slice else f'free = {self.free!r}'}: {self.name} optimizes continuous "
+                "hardware, where every component is free: remove it"
             )
         return self._stated(continuous=True)
 

@@ -46,7 +46,7 @@ from hwopt.catalog.plans import parse_plan, plan
 from hwopt.catalog.schema import Record, StatedQuantity
 from hwopt.catalog.services import parse_serving_plan, service, serving_plan, serving_stack
 from hwopt.catalog.silicon import chip_project, project_records
-from hwopt.catalog.systems import rack_sizes, system_of, used_chips
+from hwopt.catalog.systems import Slice, largest_slice, rack_sizes, slice_of, slice_words, slices, system_of, used_chips
 from hwopt.catalog.workloads import (
     approximations,
     checkpoint,
@@ -72,6 +72,7 @@ __all__ = [
     "USUAL_LINES",
     "Calibration",
     "Record",
+    "Slice",
     "StatedQuantity",
     "approximations",
     "calibration",
@@ -94,6 +95,7 @@ __all__ = [
     "find",
     "forget_calibrations",
     "kinds",
+    "largest_slice",
     "leaf",
     "loss_law",
     "machine_key",
@@ -120,6 +122,9 @@ __all__ = [
     "serving_plan",
     "serving_stack",
     "sites",
+    "slice_of",
+    "slice_words",
+    "slices",
     "software_family",
     "sources_of",
     "spot",

@@ -15,7 +15,7 @@ from hwopt.catalog.load import built, leaf, positive, record, supported
 from hwopt.catalog.networks import UNLIMITED, network, outside, scale_up_link
 from hwopt.catalog.schema import Record
 from hwopt.catalog.services import serving_stack
-from hwopt.catalog.systems import system_of
+from hwopt.catalog.systems import slice_of, system_of
 from hwopt.catalog.systems import used_chips as used_chips_of
 from hwopt.errors import UserError
 from hwopt.hardware.cluster import Cluster, ClusterPair
@@ -100,6 +100,7 @@ def cluster(
     chips: float,
     *,
     domain: float | None = None,
+    slice: str | None = None,
     scale_up: str | Path | None = None,
     scale_out: str | Path | None = None,
     scale_out_bytes_per_s: float | None = None,
@@ -134,6 +135,7 @@ def cluster(
     **Arguments:**
 
     - `chip`, `chips`: type and number of chips.
+    - `slice`: shape of the torus that is the domain, one that is rented, such as `8x8x16`.
     - `domain` to `bandwidth_spread`: the network, as in `network`. `in_network_reduction` defaults to what the stack
       does.
     - `stack`: software; the chip's usual one by default.
@@ -165,9 +167,11 @@ def cluster(
     software = _chips.default_stack(chip) if stack is None else stack
     if in_network_reduction is None:
         in_network_reduction = record("stacks", software).text.get("in_network_reduction") == "yes"
+    torus = slice_of(chip, slice) if slice else None
     links = network(
         chip,
         domain=domain,
+        torus=torus,
         scale_up=scale_up,
         scale_out=scale_out,
         scale_out_bytes_per_s=scale_out_bytes_per_s,
@@ -209,6 +213,8 @@ def cluster(
         stack=_chips.stack(software, family, any_software),
     )
     built_up = with_constants(literature, calibration(constants), family, record("stacks", software).slug)
+    if torus is not None:
+        built_up = eqx.tree_at(lambda c: c.rack.system_chips, built_up, leaf(float(torus.chips)))
     if nics_per_server is not None:
         each = built_up.network.lane_bytes_per_s[1] / built_up.rack.server_chips
         rate, nics = built_up.network.bandwidth_bytes_per_s, positive(nics_per_server, "nics_per_server", least=1.0)

@@ -148,7 +148,7 @@ ENTRIES: Mapping[str, Entry] = {
         _by_unit(
             {
                 "chip": "chips scale_up_domain",
-                "1": "hosts compute_nics management_nics rack_units racks",
+                "1": "hosts compute_nics management_nics rack_units racks wrap_side",
                 "B": "dram local_storage",
                 "B/s": "dram_bandwidth nic_rate",
                 "W": "typical_power maximum_power",
@@ -304,7 +304,7 @@ COUNTS = frozenset({
     *keys(Capabilities),
     "chips", "racks", "rack_chips", "server_chips", "scale_up_domain", "dies", "memory_stacks", "memory_sites", "layers", "experts",
     "heads", "vocab", "sequence_length", "global_batch", "global_batch_sequences", "steps", "radix", "rails", "planes", "hosts",
-    "routers", "dimensions",
+    "routers", "dimensions", "wrap_side",
 })  # fmt: skip
 """Quantities that must be integers; others, such as key-value heads, may be means over layers."""
 
@@ -323,6 +323,6 @@ NEVER_ZERO = frozenset({
     "matrix_transistors", "radix", "rails", "planes", "ports", "hosts", "routers", "global_links", "reticle", "package_limit",
     "usable_edge", "cable_limit", "capacity", "update_bandwidth", "checkpoint_bandwidth", "input_bandwidth",
     "dimensions", "links", "loop_racks", "tariff_load_factor", "medium_voltage", "hall_voltage", "bus_voltage",
-    "high_bus_voltage", "bus_density",
+    "high_bus_voltage", "bus_density", "wrap_side",
 })  # fmt: skip
 """Quantities and tables that the model divides by."""

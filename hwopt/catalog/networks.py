@@ -7,6 +7,7 @@ from pathlib import Path
 from hwopt.catalog.fabrics import UNLIMITED, fabric_tiers
 from hwopt.catalog.load import leaf, positive, supported
 from hwopt.catalog.schema import Record
+from hwopt.catalog.systems import Slice
 from hwopt.errors import UserError
 from hwopt.hardware.network import Network
 
@@ -144,6 +145,7 @@ def network(
     chip: str | Path,
     *,
     domain: float | None = None,
+    torus: Slice | None = None,
     scale_up: str | Path | None = None,
     scale_out: str | Path | None = None,
     scale_out_bytes_per_s: float | None = None,
@@ -162,6 +164,8 @@ def network(
 
     - `chip`: whose network it is.
     - `domain`: chips of the scale-up domain.
+    - `torus`: the slice that is the domain instead. Its rings without wraparound halve the efficiency of their share of the
+      links, its longest side slows an all-to-all; steps of rings are those of equal sides.
     - `scale_up`, `scale_out`: links instead of the chip's own, at the links' own rate.
     - `scale_out_bytes_per_s`: per chip and direction.
     - `pod`: chips below the core.
@@ -180,9 +184,13 @@ def network(
         chip, scale_out=scale_out, scale_out_bytes_per_s=scale_out_bytes_per_s, pod=pod,
         oversubscription=oversubscription, fabric=fabric, chips=chips,
     )  # fmt: skip
-    size = positive(entry.si("scale_up_domain") if domain is None else domain, "domain", least=1.0, most=UNLIMITED)
+    if domain is not None and torus is not None:
+        raise UserError(f"domain = {domain:g}: slice {torus.shape} has {torus.chips} chips: remove one of them")
+    whole = entry.si("scale_up_domain") if torus is None else torus.chips
+    size = positive(whole if domain is None else domain, "domain", least=1.0, most=UNLIMITED)
     inside = entry.si("scale_up_bandwidth", inner.si("bandwidth")) if own_inner else inner.si("bandwidth")
     efficiency = entry.si("scale_up_efficiency", inner.si("efficiency")) if own_inner else inner.si("efficiency")
+    efficiency, far = (efficiency, 1.0) if torus is None else (efficiency * torus.ring_share, torus.elongation)
     pod_size = max(outer.pod, size)
     each = (inner, outer.link, outer.link)
     reduction = [link.si("reduction_factor", 1.0) for link in each]
@@ -205,7 +213,7 @@ def network(
         dimensions=leaf([inner.si("dimensions", 1.0), outer.dimensions, 1.0]),
         links=leaf([inner.si("links", 1.0), outer.links]),
         sharing=leaf([_sharing(inner.si("links", 1.0), size), _sharing(outer.links, pod_size / size)]),
-        crossings=leaf([_crossings(inner), outer.crossings]),
+        crossings=leaf([far * _crossings(inner), outer.crossings]),
         tree_step=leaf([inner.si("tree_step", NO_TREES), pod_tree, outer.link.si("tree_step", NO_TREES)]),
         latency_tail_s=leaf([inner.si("latency_tail", 0.0), tail, tail]),
         bandwidth_spread=leaf([inner.si("bandwidth_spread", 0.0), spread, spread]),

@@ -1,9 +1,12 @@
 """Systems as they are sold: servers, racks and slices with their chips, NICs and host memory."""
 
+import math
 from pathlib import Path
+from typing import NamedTuple
 
 from hwopt.catalog.load import record, supported
 from hwopt.catalog.schema import Record, StatedQuantity
+from hwopt.errors import UserError, suggest
 
 TYPICAL = "typical"
 """Start of the name of a system whose chip names none: a server with the chip's own links, of any number in a rack."""
@@ -63,3 +66,57 @@ def rack_sizes(system: Record) -> tuple[int, ...]:
     if "racks" in system.quantities:
         return (round(chips / system.si("racks")),)
     return tuple(round(chips * int(each)) for each in system.words("systems_per_rack"))
+
+
+class Slice(NamedTuple):
+    """A torus of chips as it is rented."""
+
+    shape: str
+    chips: int
+    ring_share: float  # usable bandwidth over that of a torus whose sides all wrap around
+    elongation: float  # longest side over that of a torus with as many chips and equal sides
+
+
+_OPEN_RING = 0.5
+"""Usable bandwidth of a line of chips over that of a ring: no link closes it, so that a collective takes twice as long.
+
+**Source:** Google's scaling book (tpus.md): without wraparound links, "it typically doubles the time of most communication".
+"""
+
+
+def slices(system: Record) -> dict[str, Slice]:
+    """Return the slices in which a torus is rented, by shape such as `8x8x16`, the smallest first; empty for other systems.
+
+    A side wraps around where its length is a multiple of `wrap_side` of the system's entry. The ends of a byte's way through an
+    all-to-all are as far apart as the longest side allows.
+    """
+    wrap, found = system.si("wrap_side", 1.0), []
+    for shape in system.words("slices"):
+        sides = [int(each) for each in shape.split("x")]
+        chips = math.prod(sides)
+        share = sum(1.0 if side % wrap == 0.0 else _OPEN_RING for side in sides) / len(sides)
+        found.append(Slice(shape, chips, share, max(sides) / chips ** (1.0 / len(sides))))
+    return {each.shape: each for each in sorted(found, key=lambda each: each.chips)}
+
+
+def slice_words(chips: float, shape: str) -> str:
+    """Return the slices of which a number of chips consists, in words such as 4 slices of 8x8x16."""
+    count = round(chips / math.prod(map(int, shape.split("x"))))
+    return f"{count:,} slice{'s' * (count != 1)} of {shape}"
+
+
+def slice_of(chip: str | Path, shape: str) -> Slice:
+    """Return a slice of a chip's system by its shape.
+
+    **Raises:** `UserError` for a shape that is not on offer.
+    """
+    system = system_of(chip)
+    known = slices(system)
+    if shape not in known:
+        raise UserError(f"slice = {shape}: {suggest(shape, known) if known else f'{system.title} has no slices'}")
+    return known[shape]
+
+
+def largest_slice(chip: str | Path, chips: float) -> str | None:
+    """Return the shape of the largest slices of which a number of chips consists; None where there are none."""
+    return next((each.shape for each in reversed(slices(system_of(chip)).values()) if chips % each.chips == 0.0), None)

@@ -37,7 +37,8 @@ MACHINE = (
     Flag("--operation", "production (with the slowdowns of long runs on shared clusters), benchmark (undisturbed), or a .toml "
          "file (default: that of the runs to which --constants were fitted)", TEXT),
     Flag("--prices", "price list: default, hyperscale, on-premise, rented or at-cost", TEXT, "default"),
-    Flag("--domain", "chips in the scale-up domain (default: the chip's)", INTEGER),
+    Flag("--domain", "chips in the scale-up domain (default: the chip's, or those of --slice)", INTEGER),
+    Flag("--slice", "shape of a torus that is rented, such as 8x8x16 (default: the largest of which the chips consist)", TEXT),
     Flag("--rack-chips", "chips per rack (default: as many as its power, weight and cables allow)", INTEGER),
     Flag("--used-chips", "chips of each rack-scale system that the job uses, such as 64 of 72; the others are hot spares", INTEGER),
     Flag("--latency-tail-s", "mean of the exponential latency tail that a step meets outside the domain, s (default: the link's)",

@@ -63,8 +63,16 @@ class ClusterRequest:
         """Return the cluster with a number of chips; a pair of clusters where prefill and decode have different chips."""
         if self.decode_chip is not None:
             return catalog.cluster_pair(self.options.chip, self.decode_chip, chips, **_values(self.options, MACHINE))
-        values: dict[str, Any] = {"stack": self.stack} | _values(self.options, MACHINE)
+        values: dict[str, Any] = {"stack": self.stack, **_values(self.options, MACHINE), "slice": self._slice(chips)}
         return catalog.cluster(self.options.chip, chips, **values)
+
+    def _slice(self, chips: int) -> str | None:
+        """Return the shape of the slices of which a torus consists: as requested, else the largest; None without slices."""
+        shape = self.options.slice
+        if shape and chips % (each := catalog.slice_of(self.options.chip, shape).chips):
+            raise UserError(f"slice = {shape}: it has {each} chips, of which {chips} are no whole number")
+        known = shape or self.options.domain or self.decode_chip is not None
+        return shape if known else catalog.largest_slice(self.options.chip, chips)
 
     @property
     def kinds(self) -> dict[str, "ClusterRequest"]:
@@ -116,8 +124,15 @@ class ClusterRequest:
     def document(self) -> dict[str, Any]:
         """Return the request as JSON."""
         other = {} if self.decode_chip is None else {"decode_chip": self.decode_chip}
+        shape = self._slice(self.options.chips) if isinstance(self.options.chips, int) else None
         named = {name: getattr(self.options, name) for name in ("workload", "chip", "chips", "precision")}
-        return named | other | {"approximations": catalog.approximations(self.options.workload)} | self.requests
+        return (
+            named
+            | other
+            | ({"slice": shape} if shape else {})
+            | {"approximations": catalog.approximations(self.options.workload)}
+            | self.requests
+        )
 
     @property
     def title(self) -> str:

@@ -399,11 +399,13 @@ def _cases(
     freeze: Sequence[str],
     as_sold: bool,
 ) -> tuple[SweepCase, ...]:
-    """Return the cases of a sweep; over continuous hardware, a redesign and the stock part are one case."""
+    """Return the cases of a sweep; over continuous hardware, a redesign, the stock part and slices of a torus are one case."""
     cases = {}
     for each in combinations(objective, choices, MOST_CASES):
         problem = each.objective.problem() if as_sold else each.objective.problem().continuous
-        chosen = tuple(pair for pair in each.chosen if as_sold or pair[0] != "free" or "free" in choices)
+        chosen = tuple(
+            pair for pair in each.chosen if as_sold or pair[0] not in ("free", "slice") or pair[0] in choices
+        )
         cases.setdefault(chosen, SweepCase(chosen, problem.frozen(freeze).narrowed(bounds)))
     return tuple(cases.values())
 

@@ -65,6 +65,13 @@ class Case:
         return [int(each) for each in self.system.get("used_chips", [])]
 
     @property
+    def slices(self) -> list[int]:
+        """Chips of the slices that the answer names and the catalog offers; 0 for a shape that is not on offer."""
+        named = [each.get("slice") for each in (*self.answer.get("systems", []), self.answer)]
+        known = {shape: math.prod(map(int, shape.split("x"))) for shape in self.system.get("slices", [])}
+        return [known.get(shape, 0) for shape in named if shape]
+
+    @property
     def chips(self) -> float:
         """Number of chips that the plan uses."""
         return self.plan["tp"] * self.plan["pp"] * self.plan["dp"] * self.plan.get("cp", 1)
@@ -139,6 +146,7 @@ def chips_fill_systems(case: Case) -> bool:
         used, count = bought.get("used_each", bought["chips_each"]), bought["count"]
         if not math.isclose(count, round(count)) or used not in (case.used or [bought["chips_each"]]):
             return True
+    each = max(case.slices, default=each) or each
     if case.chips < each:  # one system, in part
         return False
     size = case.design("chips_per_rack")
@@ -157,12 +165,14 @@ def idle_chips_are_bought(case: Case) -> bool:
 
 @rule
 def torus_is_a_slice(case: Case) -> bool:
-    """A torus of more than one cube is one of the shapes on offer."""
-    if not case.system.get("slices") or case.design("scale_up_domain") is None:
+    """A torus is one of the shapes on offer, and the chips are a whole number of them."""
+    if not case.system.get("slices"):
         return False
-    sizes = [math.prod(map(int, shape.split("x"))) for shape in case.system["slices"]]
     domain = case.design("scale_up_domain")
-    return domain > si(case.system, "chips") and domain not in sizes
+    if domain is not None:  # a domain of any size, on request
+        sizes = [math.prod(map(int, shape.split("x"))) for shape in case.system["slices"]]
+        return domain > si(case.system, "chips") and domain not in sizes
+    return not case.slices or any(not each or case.chips % each for each in case.slices)
 
 
 @rule

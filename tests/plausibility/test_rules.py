@@ -22,7 +22,7 @@ AUDIT = {
     "mi355x": {"servers_have_their_nics", "racks_are_sold"},
     "plan_8b": {"dram_keeps_up"},
     "serve_default": {"servers_have_their_nics", "first_tokens_are_in_time_at_p95"},
-    "tpu_v7": {"racks_are_sold", "chips_fill_systems"},
+    "tpu_v7": {"racks_are_sold", "chips_fill_systems", "torus_is_a_slice"},
 }
 """Answers of version 0.2, kept as they were, and rules that each must break."""
 
@@ -33,11 +33,18 @@ TODAY = (
     "optimize --workload llama3.1-8b --chip b200",
     "optimize train_time --chip gb300 --power-budget-w 1GW --capex-budget-usd none",
     "plan --workload llama3.1-8b --chip h100-sxm --chips 8",
+    "optimize --workload llama3.1-8b --chip tpu-v6e --slice 8x8",
+    "plan --workload llama3.1-8b --chip tpu-v6e --chips 64",
 )
 
 
 def recorded(name: str) -> dict:
     return json.loads((Path(__file__).parent / "audit" / f"{name}.json").read_text())
+
+
+def _on(chips: int) -> dict:
+    """Return the plan of the audited TPU answer on another number of chips."""
+    return recorded("tpu_v7")["plan"] | {"dp": chips // 2}
 
 
 @pytest.mark.parametrize("name", AUDIT)
@@ -61,6 +68,12 @@ def test_a_changed_answer_breaks_the_rule_of_its_change():
     torus = recorded("tpu_v7")
     torus["design"]["scale_up_domain"] = {"value": 4248.0, "upper": 9216.0}
     assert "torus_is_a_slice" in broken(torus)
+    sold = {"count": 59, "chips_each": 72, "slice": "4x4x4"}
+    for shape, chips in (("4x4x6", 4224), ("4x4x4", 4248), ("16x16x16", 4224)):
+        assert "torus_is_a_slice" in broken(
+            recorded("tpu_v7") | {"systems": [sold | {"slice": shape}], "plan": _on(chips)}
+        )
+    assert "torus_is_a_slice" not in broken(recorded("tpu_v7") | {"systems": [sold], "plan": _on(4224)})
     idle = recorded("gb300_gw")
     idle["design"]["global_batch_sequences"]["upper"] = 16384.0
     assert "something_limits_the_time" in broken(idle)

@@ -46,9 +46,14 @@ _NUMBERS = by_name(maybe(NUMBER))
 _FILES = {"out": said(maybe(TEXT), "folder of the store"), "figures": listed(TEXT)}
 
 _ASKED = {"workload": TEXT, "chip": TEXT, "chips": INTEGER, "precision": TEXT}
-_ALSO = {"decode_chip": TEXT, "mode": word("serve", "prefill", "decode"), **dict.fromkeys(OF_SERVICE, maybe(NUMBER))}
+_SLICE = {"slice": said(TEXT, "shape of the slices of which a torus consists")}
+_ALSO = {
+    "decode_chip": TEXT,
+    "mode": word("serve", "prefill", "decode"),
+    **dict.fromkeys(OF_SERVICE, maybe(NUMBER)),
+} | _SLICE
 """Optional keys of the answer for a service."""
-_RUN: dict[str, Schema] = dict.fromkeys(("global_batch", "sequence_length", "training_tokens"), NUMBER)
+_RUN: dict[str, Schema] = dict.fromkeys(("global_batch", "sequence_length", "training_tokens"), NUMBER) | _SLICE
 """Optional keys of the answer for a training run."""
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 
-from hwopt.catalog import Record
+from hwopt.catalog import Record, slice_words, slices
 from hwopt.declared import shown
 from hwopt.design.design import Design, kinds_of_chips, serving_part, training_part, with_derived_parts
 from hwopt.hardware.cluster import Cluster
@@ -93,14 +93,19 @@ class SystemCount:
     racks: float = shown("", "racks that they fill")
     used_each: float = shown("chip", "of one system that the plan uses; the others are hot spares")
     machine: str = shown("", "part of the machine, where it has two", default="", optional=True)
+    slice: str = shown("", "shape of a slice of a torus, which is then what is counted", default="", optional=True)
+
+    @property
+    def slices(self) -> str:
+        """Return the number and the shape of slices in words, such as 4 slices of 8x8x16; empty for other systems."""
+        return slice_words(self.count * self.chips_each, self.slice) if self.slice else ""
 
     @property
     def words(self) -> str:
         """Return the number of systems and of their racks in words, such as 198 racks of GB200 NVL72."""
         racks = f"{self.racks:,.0f} {'rack' if self.racks == 1 else 'racks'}"
-        words = (
-            f"{racks} of {self.title}" if self.count == self.racks else f"{self.count:,.0f} x {self.title}, in {racks}"
-        )
+        counted = f"{self.slices}, in {racks} of" if self.slice else f"{racks} of" if self.count == self.racks else ""
+        words = f"{counted} {self.title}" if counted else f"{self.count:,.0f} x {self.title}, in {racks}"
         used = f", {self.used_each:,.0f} of {self.chips_each:,.0f} chips used"
         return words + (used if self.used_each < self.chips_each else "")
 
@@ -120,9 +125,11 @@ def systems(solution: Solution) -> list[SystemCount]:
         rack, sold = design.cluster.rack, (known.of_answers if label == ANSWERS else known.records).get("system")
         chips, each = round(float(design.cluster.chips)), round(float(rack.system_chips))
         used = round(each * chips / float(chips_in_racks(design.cluster)))
-        if sold is not None and sold.si("chips") == each:
-            racks = math.ceil(chips / float(rack.chips) * (1.0 - _ROUNDING))
-            counts.append(SystemCount(sold.slug, sold.title, chips / used, each, racks, used, label.removesuffix(": ")))
+        domain, shapes = float(design.cluster.network.size[0]), slices(sold) if sold else {}
+        shape = next((one.shape for one in shapes.values() if one.chips == each == domain), "")
+        if sold is not None and (shape or sold.si("chips") == each):
+            racks, part = math.ceil(chips / float(rack.chips) * (1.0 - _ROUNDING)), label.removesuffix(": ")
+            counts.append(SystemCount(sold.slug, sold.title, chips / used, each, racks, used, part, shape))
     return counts
 
 

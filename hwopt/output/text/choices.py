@@ -75,7 +75,7 @@ def candidate_table(
             "-" if (gap := each.certificate.gap) is None else f"{100 * gap:.2g} %" for _, each, _ in known
         ],
         "systems": [
-            f"{' + '.join(f'{one.count:,.0f} x {one.name}' for one in systems(each))} "
+            f"{' + '.join(one.slices or f'{one.count:,.0f} x {one.name}' for one in systems(each))} "
             f"({float(each.built.cluster.chips):,.0f} chips)".lstrip()
             for _, each, _ in known
         ],

@@ -8,6 +8,7 @@ from hwopt import catalog, escape
 from hwopt.calibration.intervals import Interval
 from hwopt.model.facility import rack
 from hwopt.model.report import ServingReport, TrainingReport, TrainServeReport
+from hwopt.output.text.bill import systems
 from hwopt.output.text.token_prices import million_words
 from hwopt.solver.solution import Solution
 from hwopt.units import pretty
@@ -86,6 +87,7 @@ def purchase(solutions: Sequence[Solution]) -> str:
     used, idle = _used_and_idle(solutions)
     said = [
         *([f"{used:,.0f} used, {idle:,.0f} hot spares"] if idle else []),
+        *(one.slices for each in solutions for one in systems(each) if one.slice),
         f"{racks:,} rack{'s' * (racks != 1)}",
         *([pretty(capital, "USD")] if capital else []),
         pretty(power, "W", 3),
@@ -104,7 +106,8 @@ def bought(solution: Solution, around: Interval | None) -> str:
 def performance(report: Any, plan: Any, asked: Mapping[str, Any], around: Interval | None) -> str:
     """Return what a given machine does with a plan, in a sentence. **Arguments:** `asked`: workload and chips."""
     names = [asked[role] for role in ("chip", "decode_chip") if role in asked]
-    with_what, workload = machine(asked["chips"], names, plan), escape.line(catalog.named(asked["workload"]))
+    torus = f" in {catalog.slice_words(asked['chips'], asked['slice'])}" if "slice" in asked else ""
+    with_what, workload = machine(asked["chips"], names, plan) + torus, escape.line(catalog.named(asked["workload"]))
     if isinstance(report, ServingReport):
         return f"{with_what} serve {workload}: {service(report, around)}."
     cost, mfu = pretty(float(report.run_cost_usd), "USD", 3), 100.0 * float(report.mfu)

@@ -12,6 +12,7 @@ from hwopt.model.chip.thermal import operating_point
 from hwopt.model.facility.bill import bill_lines
 from hwopt.model.facility.power import FULL_LOAD, it_w
 from hwopt.model.machine import machine
+from hwopt.model.network.route import links_crossed
 
 SYSTEMS = catalog.names("systems")
 WITHIN = 0.15
@@ -128,3 +129,55 @@ def test_more_hot_spares_than_idle_chips_are_added():
 def test_chips_that_cannot_be_left_idle_are_refused(chip, settings):
     with pytest.raises(UserError, match="used_chips"):
         catalog.cluster(chip, 1024, **settings)
+
+
+TORI = [name for name in SYSTEMS if catalog.record("systems", name).words("slices")]
+
+
+@pytest.mark.parametrize("name", TORI)
+def test_slices_consist_of_servers_and_racks(name):
+    system = catalog.record("systems", name)
+    (rack,) = catalog.rack_sizes(system)
+    known = [each.chips for each in catalog.slices(system).values()]
+    assert known == sorted(set(known)) and system.si("chips") in known and known[-1] <= system.si("scale_up_domain")
+    server = catalog.record("chips", str(system.text["chip"])).si("server_chips")
+    assert all(each % server == 0.0 and (each % rack == 0 or rack % each == 0) for each in known)
+
+
+@pytest.mark.parametrize(
+    ("chip", "shape", "share"),
+    [("tpu-v6e", "16x16", 1.0), ("tpu-v6e", "8x16", 0.75), ("tpu-v5e", "8x8", 0.5), ("tpu-v5p", "4x4x8", 1.0)],
+)
+def test_rings_of_a_slice_follow_its_shape(chip, shape, share):
+    """Only rings of 16 close on v6e, all on cubes; an all-to-all of the whole slice takes longest side over 4 times a share."""
+    sides = [int(each) for each in shape.split("x")]
+    chips = int(np.prod(sides))
+    cut, whole = catalog.network(chip, torus=catalog.slice_of(chip, shape)), catalog.network(chip, domain=chips)
+    assert cut.size[0] == chips and cut.efficiency[0] == pytest.approx(share * whole.efficiency[0])
+    assert cut.bandwidth_bytes_per_s[0] == whole.bandwidth_bytes_per_s[0]
+    links = float(links_crossed(cut, np.array([chips, 1.0, 1.0]))[0])
+    assert links == pytest.approx(max(1.0, len(sides) * max(sides) / 4.0))
+    assert float(catalog.cluster(chip, 2 * chips, slice=shape).rack.system_chips) == chips
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [({"slice": "4x4x6"}, "did you mean"), ({"slice": "4x4x4", "domain": 8}, "remove one of them")],
+)
+def test_slices_that_are_not_rented_are_refused(settings, complaint):
+    with pytest.raises(UserError, match=complaint):
+        catalog.cluster("tpu-v5p", 64, **settings)
+
+
+@pytest.mark.parametrize(
+    ("chip", "chips", "shape"),
+    [
+        ("tpu-v5p", 512, "8x8x8"),
+        ("tpu-v5p", 8960, "4x8x8"),
+        ("tpu-v6e", 24, "2x4"),
+        ("tpu-v6e", 4, None),
+        ("b200", 64, None),
+    ],
+)
+def test_the_largest_slices_of_a_number_of_chips(chip, chips, shape):
+    assert catalog.largest_slice(chip, chips) == shape

@@ -6,12 +6,13 @@ import pytest
 
 import hwopt
 from hwopt import catalog
-from hwopt.design.choices import combinations
+from hwopt.design.choices import combinations, left_open
 from hwopt.design.lattices import lattice_of
 from hwopt.design.problem import set_variables
 from hwopt.errors import UserError
 from hwopt.integers.enumeration import enumerate_points
 from hwopt.model.estimate import estimate
+from hwopt.model.network.route import members_per_tier
 from tests.rotation import rotated
 
 BOUGHT = {"clock_ratio", "hbm_stacks", "scale_up_domain", "scale_up_lanes", "nics_per_server", "chips_per_rack"}
@@ -220,3 +221,41 @@ def test_a_redesign_is_never_worse_than_the_stock_chip(free):
     plain = hwopt.optimize(hwopt.objective("train_cost", **fields))
     assert found.objective <= plain.objective * (1.0 + 2e-4)
     assert found.chosen["free"] == "stock" and {dict(each.chosen)["free"] for each in found.choices} == {free, "stock"}
+
+
+def _tori(**fields):
+    return hwopt.objective("train_cost", workload="llama3.1-8b", **fields)
+
+
+def test_a_torus_is_a_whole_number_of_slices():
+    few = {"chips": (64.0, 1024.0), "tp": (1.0, 32.0)}
+    few |= dict.fromkeys(("cp", "pp", "virtual_stages", "micro_batch", "zero"), (1.0, 1.0))
+    for chip, shape, size in (("tpu-v6e", "8x16", 128), ("tpu-v5p", "4x8x8", 256)):
+        lattice = lattice_of(_tori(chip=chip, slice=shape).problem().narrowed(few))
+        chips = lattice.quantities_at(enumerate_points(lattice))["chips"]
+        assert len(chips) and (chips % size == 0).all()
+
+
+def test_slices_are_chosen_by_the_search_unless_stated_or_free():
+    racks = {"tpu-v6e": ["4x8", "8x8", "8x16", "16x16"], "tpu-v5e": ["8x8", "8x16", "16x16"]}
+    for chip, shapes in racks.items():
+        assert left_open(_tori(chip=chip)) == {"slice": shapes}
+        assert left_open(_tori(chip=chip, slice="8x8")) == left_open(_tori(chip=chip, free="domain")) == {}
+    assert left_open(_tori(chip="tpu-v6e", chips=192.0)) == {"slice": ["4x8", "8x8"]}
+    assert left_open(_tori(chip="h100-sxm")) == left_open(hwopt.objective("train_and_serve", chip="tpu-v6e")) == {}
+    whole = _tori(chip="tpu-v5p").problem()
+    assert float(whole.template.cluster.network.size[0]) == 64.0
+    assert float(whole.continuous.template.cluster.network.size[0]) == 8960.0
+    for asked, complaint in (({}, "8x9"), ({"free": "domain"}, "remove it"), ({"chip": "h100-sxm"}, "has no slices")):
+        with pytest.raises(UserError, match=complaint):
+            _tori(**{"chip": "tpu-v6e", "slice": "8x9"} | asked).problem()
+    with pytest.raises(UserError, match="slice = 8x8: train_and_serve"):
+        hwopt.objective("train_and_serve", chip="tpu-v6e", slice="8x8").problem()
+
+
+@pytest.mark.parametrize("used", [64, 72])
+def test_groups_beyond_the_used_chips_leave_the_domain(used):
+    """A group of 72 ranks fits into a rack of which jobs use 72 chips, not where they use 64."""
+    network = catalog.cluster("gb200", 1024, used_chips=used).network
+    inside, pods, _ = members_per_tier(network, np.float64(72.0), np.float64(1.0))
+    assert (float(inside), float(pods)) == pytest.approx((used, 72.0 / used))

@@ -11,6 +11,10 @@ WORDS = [
     (SystemCount("gb200-nvl72", "GB200 NVL72", 198, 72, 198, 72), "198 racks of GB200 NVL72"),
     (SystemCount("gb200-nvl72", "GB200 NVL72", 1, 72, 1, 64), "1 rack of GB200 NVL72, 64 of 72 chips used"),
     (SystemCount("dgx-h100", "DGX H100", 1632, 8, 544, 8), "1,632 x DGX H100, in 544 racks"),
+    (
+        SystemCount("tpu-v6e-pod", "TPU v6e pod of 256", 4, 128, 16, 128, slice="8x16"),
+        "4 slices of 8x16, in 16 racks of TPU v6e pod of 256",
+    ),
     (SystemCount("trn3-ultraserver", "Trn3 UltraServer", 2, 144, 4, 144), "2 x Trn3 UltraServer, in 4 racks"),
 ]
 
