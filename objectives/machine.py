@@ -317,10 +317,12 @@ class MachineQuestion:
         """Return the fields that the search has to choose, with their possible values: also the stock part of a redesigned one."""
         stock = [STOCK, *(name for name in (*FREE, *self.openable) if name in self._freed - {*REDESIGNED})]
         redesigned = bool(self._freed & {*REDESIGNED}) and not self.design
-        rack, chosen = min(catalog.rack_sizes(catalog.system_of(self.chip)), default=1), self.slice in ("", BEST)
+        rack, stated = min(catalog.rack_sizes(catalog.system_of(self.chip)), default=1), self.slice not in ("", BEST)
         sold = [each.shape for each in self._slices.values() if each.chips >= rack and not self.chips % each.chips]
-        torus = {"slice": sold} if sold and chosen else {}
-        return export.left_open(self) | ({"free": [self.free, "+".join(stock)]} if redesigned else {}) | torus
+        return export.left_open(self) | {
+            **({"free": [self.free, "+".join(stock)]} if redesigned else {}),
+            **({"slice": sold} if sold and not stated else {}),
+        }
 
     @property
     def _slices(self) -> Mapping[str, catalog.Slice]:
@@ -331,8 +333,8 @@ class MachineQuestion:
     def _slice(self) -> str:
         """Return the shape of the domain; one cube or pod where the search has not chosen it yet, empty without slices."""
         if self.slice in ("", BEST):
-            whole = catalog.system_of(self.chip).si("chips")
-            return next((each.shape for each in self._slices.values() if each.chips == whole), "")
+            own = round(catalog.system_of(self.chip).si("chips"))
+            return next((each.shape for each in self._slices.values() if each.chips == own), "")
         if self._opens_racks or self.design:
             raise UserError(
                 f"slice = {self.slice}: free domains or racks, or a design, are not as a slice is rented: remove it"

@@ -139,6 +139,13 @@ def check_precision(name: str | Path, precision: str) -> str:
     return wanted
 
 
+_LISTED = {
+    "fp8_products": {"fp8", "mxfp8"}, "int8_products": {"int8"}, "fp4_products": {"nvfp4", "mxfp4"},
+    "deduplicated_dispatch": {"DeepEP", "HybridEP"},
+}  # fmt: skip
+"""Capability -> names in a stack's `formats` or `dispatchers`, of which it has one."""
+
+
 def stack(name: str | Path, architecture: str = "default", any_software: bool = False) -> Stack:
     """Return a software stack on a chip family.
 
@@ -149,7 +156,14 @@ def stack(name: str | Path, architecture: str = "default", any_software: bool = 
     **Raises:** `UserError` for an unknown name or a bad file.
     """
     entry = supported("stacks", name)
-    documented = built(Capabilities, entry)
+    documented = built(
+        Capabilities,
+        entry,
+        **{
+            key: float(not names.isdisjoint((*entry.words("formats"), *entry.words("dispatchers"))))
+            for key, names in _LISTED.items()
+        },
+    )
     families = {
         key: architecture if f"{key}.{architecture}" in entry.quantities else "default" for key in keys(Stack, "family")
     }

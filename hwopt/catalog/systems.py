@@ -77,25 +77,20 @@ class Slice(NamedTuple):
     elongation: float  # longest side over that of a torus with as many chips and equal sides
 
 
-_OPEN_RING = 0.5
-"""Usable bandwidth of a line of chips over that of a ring: no link closes it, so that a collective takes twice as long.
-
-**Source:** Google's scaling book (tpus.md): without wraparound links, "it typically doubles the time of most communication".
-"""
-
-
 def slices(system: Record) -> dict[str, Slice]:
     """Return the slices in which a torus is rented, by shape such as `8x8x16`, the smallest first; empty for other systems.
 
-    A side wraps around where its length is a multiple of `wrap_side` of the system's entry. The ends of a byte's way through an
-    all-to-all are as far apart as the longest side allows.
+    A side wraps around where its length is a multiple of `wrap_side` of the system's entry. A side that does not has half the
+    usable bandwidth of a ring (estimate), since no link closes it. The longest side limits an all-to-all.
+
+    **Source:** Google's scaling book, tpus.md: without wraparound links most communication typically takes twice as long; an
+    all-to-all takes `S n_max / (8 B_link)`.
     """
     wrap, found = system.si("wrap_side", 1.0), []
     for shape in system.words("slices"):
-        sides = [int(each) for each in shape.split("x")]
-        chips = math.prod(sides)
-        share = sum(1.0 if side % wrap == 0.0 else _OPEN_RING for side in sides) / len(sides)
-        found.append(Slice(shape, chips, share, max(sides) / chips ** (1.0 / len(sides))))
+        chips = math.prod(sides := [int(each) for each in shape.split("x")])
+        closed, equal = sum(side % wrap == 0.0 for side in sides), chips ** (1.0 / len(sides))
+        found.append(Slice(shape, chips, 0.5 + 0.5 * closed / len(sides), max(sides) / equal))
     return {each.shape: each for each in sorted(found, key=lambda each: each.chips)}
 
 

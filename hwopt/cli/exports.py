@@ -99,7 +99,7 @@ def launch_files(
         catalog.checkpoint(name),
         passed,
         getattr(options, "stack", None) or stack,
-        float(of.dispatch_deduplicated) > 0.0,
+        min(float(of.dispatch_deduplicated), float(of.capabilities.deduplicated_dispatch)) > 0.0,
     )
     if isinstance(known, trainer.Trainer):
         told = trainer.training_file(software, known, launch)

@@ -71,8 +71,11 @@ class ClusterRequest:
         shape = self.options.slice
         if shape and chips % (each := catalog.slice_of(self.options.chip, shape).chips):
             raise UserError(f"slice = {shape}: it has {each} chips, of which {chips} are no whole number")
-        known = shape or self.options.domain or self.decode_chip is not None
-        return shape if known else catalog.largest_slice(self.options.chip, chips)
+        return (
+            shape
+            if shape or self.options.domain or self.decode_chip is not None
+            else catalog.largest_slice(self.options.chip, chips)
+        )
 
     @property
     def kinds(self) -> dict[str, "ClusterRequest"]:
@@ -124,12 +127,15 @@ class ClusterRequest:
     def document(self) -> dict[str, Any]:
         """Return the request as JSON."""
         other = {} if self.decode_chip is None else {"decode_chip": self.decode_chip}
-        shape = self._slice(self.options.chips) if isinstance(self.options.chips, int) else None
         named = {name: getattr(self.options, name) for name in ("workload", "chip", "chips", "precision")}
         return (
             named
             | other
-            | ({"slice": shape} if shape else {})
+            | (
+                {"slice": shape}
+                if isinstance(self.options.chips, int) and (shape := self._slice(self.options.chips))
+                else {}
+            )
             | {"approximations": catalog.approximations(self.options.workload)}
             | self.requests
         )

@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from hwopt.design.variables import count_of
+from hwopt.errors import UserError
 from hwopt.hardware.cluster import Cluster
 from hwopt.integers.enumeration import divisors, enumerate_points
 from hwopt.integers.relations import (
@@ -24,6 +25,7 @@ from hwopt.integers.relations import (
 from hwopt.integers.system import System, integer
 from hwopt.plan import OFFLOADED, Plan
 from hwopt.stack import Capabilities, Stack
+from hwopt.types import PRECISIONS
 from hwopt.workload.operators import most_chunks
 from hwopt.workload.ramp import BatchRamp, batch_quotients, whole_micro_batches
 from hwopt.workload.service import Service
@@ -114,6 +116,9 @@ class Sizes(NamedTuple):
         return [[kept], self.when("pp", [kept]), []][round(most)]
 
 
+FIXED = ("fp8_products", "int8_products", "fp4_products", "deduplicated_dispatch")
+"""Capabilities that a question needs whatever its plan is."""
+
 CAPABILITIES: Mapping[str, Callable[[Sizes, float], Sequence[Relation]]] = {
     "tensor_parallelism": lambda x, most: x.limited("tp", most),
     "pipeline_parallelism": lambda x, most: x.limited("pp", most),
@@ -134,6 +139,8 @@ CAPABILITIES: Mapping[str, Callable[[Sizes, float], Sequence[Relation]]] = {
     "weight_streaming": lambda x, most: x.in_memory("weights", most),
     # Lattices offload all of a part or nothing; plans that are stated, and those of `least_offloaded`, may offload a share.
     "partial_offload": lambda x, most: [at_most(each, most + 1.0) for each in (x.of("divided"),) if each],
+    # A question states its formats, and a stack how it dispatches tokens (`fixed_columns`).
+    **{name: lambda x, most, name=name: [at_most(each, most + 1.0) for each in (x.of(name),) if each] for name in FIXED},
 }  # fmt: skip
 """Capability of a software stack -> the relation that it restricts, given its level."""
 
@@ -150,10 +157,26 @@ def software_words(software: Capabilities) -> str:
     return "plans of any software" if software.unlimited else "plans within what the software documents"
 
 
+def fixed_columns(run: TrainingRun, stack: Stack) -> dict[str, float]:
+    """Return the columns of `FIXED`: 2 for a format of the run's products, and for a stack that dispatches one copy a domain."""
+    used = {
+        "deduplicated_dispatch": float(stack.dispatch_deduplicated) * (count_of(run.model.experts) > 1),
+        **{f"{name}_products": x for name, x in zip(PRECISIONS, run.gemm_precision, strict=True)},
+    }
+    return {name: 1.0 + (float(used[name]) > 0.0) for name in FIXED}
+
+
+def missing(columns: Mapping[str, float], software: Capabilities, names: Iterable[str]) -> list[str]:
+    """Return which of the named capabilities some columns need and the software does not document."""
+    sizes, level = Sizes(named(*columns), software=software), lambda name: float(getattr(software, name))
+    found = (name for name in names if not all(x.holds(columns) for x in CAPABILITIES[name](sizes, level(name))))
+    return [name.replace("_", " ").replace("zero", "ZeRO") for name in found]
+
+
 def undocumented(plan: Plan, software: Capabilities, stated: Mapping[str, float] | None = None) -> list[str]:
     """Return the capabilities that a training plan needs and its software does not document.
 
-    **Arguments:** `stated`: values instead of the plan's, by degree, `zero`, `recompute` or part of `PARTS`.
+    **Arguments:** `stated`: values instead of the plan's, by degree, `zero`, `recompute`, part of `PARTS`, or those of `FIXED`.
     """
     split = (plan.optimizer_sharded, plan.gradients_sharded, plan.weights_sharded)
     columns = {name: float(getattr(plan, name)) for name in ("tp", "pp", "cp", "ep", "virtual_stages")}
@@ -162,10 +185,7 @@ def undocumented(plan: Plan, software: Capabilities, stated: Mapping[str, float]
     columns["divided"] = max(1.0 + level * (0.0 < share < 1.0) for level, share in enumerate(shares, 1))
     columns["zero"] = max(1.0, sum(map(float, split)))
     columns["recompute"] = 3.0 if float(plan.recompute_full) else 1.0 + (float(plan.recompute_attention) > 0.0)
-    columns |= stated or {}
-    sizes, level = Sizes(named(*columns), software=software), lambda name: float(getattr(software, name))
-    missing = (name for name, of in CAPABILITIES.items() if not all(x.holds(columns) for x in of(sizes, level(name))))
-    return [name.replace("_", " ").replace("zero", "ZeRO") for name in missing]
+    return missing({**columns, **(stated or {})}, software, CAPABILITIES)
 
 
 RELATIONS: Mapping[str, Callable[[Sizes], Sequence[Relation]]] = {
@@ -219,7 +239,14 @@ def named(*degrees: str, prefix: str = "") -> dict[str, str]:
 
 
 def training_sizes(run: TrainingRun, cluster: Cluster, degrees: Mapping[str, str], **known: Any) -> Sizes:
-    """Return the numbers of a training run on a cluster. **Arguments:** `known`: further fields of `Sizes`."""
+    """Return the numbers of a training run on a cluster. **Arguments:** `known`: further fields of `Sizes`.
+
+    **Raises:** `UserError` for formats of the run, or a dispatch of tokens, that the software does not document.
+    """
+    if lacks := missing(fixed_columns(run, cluster.stack), cluster.stack.capabilities, FIXED):
+        raise UserError(
+            f"the software does not document {' and '.join(lacks)}: choose another stack, or set any_software"
+        )
     known |= {"sites": count_of(cluster.sites.count), "software": cluster.stack.capabilities}
     numbers = {"experts": count_of(run.model.experts), "sequence": count_of(run.sequence_length), "ramp": run.ramp}
     return Sizes(degrees, **{"chunks": most_chunks(run.model), **numbers, **known})

@@ -57,7 +57,7 @@ def answer(options: argparse.Namespace) -> "Answer | Rendered":
     from hwopt.cli.request import cluster_request
 
     work = cluster_request(options, FLAGS)
-    from hwopt.design.plan_lattice import undocumented
+    from hwopt.design.plan_lattice import fixed_columns, undocumented
     from hwopt.model.estimate import estimate
     from hwopt.model.facility.preemption import spot_report
     from hwopt.output.answers.estimate import estimate_answer
@@ -88,7 +88,11 @@ def answer(options: argparse.Namespace) -> "Answer | Rendered":
     spot = evaluate_in_numpy(spot_report, *run, preempted, report) if fits and preempted is not None else None
     left_out = _backup(options.backup_replicas, *run, report) if fits and options.backup_replicas is not None else None
     day = _day(options.day_curve, *run) if fits and options.day_curve is not None else None
-    missing = undocumented(plan, cluster.stack.capabilities) if options.mode in TRAINING.names else []
+    missing = (
+        undocumented(plan, cluster.stack.capabilities, fixed_columns(work.workload, cluster.stack))
+        if options.mode in TRAINING.names
+        else []
+    )
     also = {
         "undocumented": missing or None, "bill": _bill(work, cluster, plan), "spot": spot, "backup": left_out, "day": day,
         "transfer": worth,

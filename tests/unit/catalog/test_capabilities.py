@@ -8,7 +8,7 @@ import hwopt
 from hwopt import catalog
 from hwopt.catalog.names import names
 from hwopt.design.lattices import lattice_of
-from hwopt.design.plan_lattice import CAPABILITIES, undocumented
+from hwopt.design.plan_lattice import CAPABILITIES, FIXED, fixed_columns, undocumented
 from hwopt.errors import UserError
 from hwopt.planning.training_plans import training_plan_system, training_plans, training_scope
 from hwopt.quantity import quantities
@@ -96,7 +96,7 @@ def test_only_the_documented_part_is_left():
         "weight_streaming": plans["weights_offloaded"] > 1,
         "offload_with_recomputation": (plans["activations_offloaded"] > 1) & (plans["recompute"] > 1),
     }  # fmt: skip
-    assert {*removed, "expert_parallelism", "partial_offload"} == set(CAPABILITIES)
+    assert {*removed, "expert_parallelism", "partial_offload", *FIXED} == set(CAPABILITIES)
     for name, gone in removed.items():
         software = documented(**{name: 0})
         system = training_plan_system(run, _with(cluster, software))
@@ -156,3 +156,41 @@ def test_gradients_are_fp32_where_no_default_says_otherwise():
         for name in ("nemo-2024", "nemo-2025", "torchtitan-2024", "deepseek-2024")
     }
     assert set(of.values()) == {4.0} and float(catalog.stack("torch-fsdp-2023").gradient_bytes) == 2.0
+
+
+@pytest.mark.parametrize(
+    ("precision", "stack", "chip", "documented_by"),
+    [("fp8", "nanotron-2025", "h100-sxm", "nemo-2025"), ("fp4", "nemo-2024", "b200", "nemo-2025"),
+     ("int8", "nemo-2024", "a100-80", None), ("fp8", "neuron", "trainium2", None)],
+)  # fmt: skip
+def test_formats_are_those_that_the_software_documents(precision, stack, chip, documented_by):
+    """Searches of plans and machines refuse others, unless any software is asked for; 16 bit is always documented."""
+    asked = {"workload": "llama3.1-8b", "chip": chip}
+    words = f"does not document {precision} products"
+    with pytest.raises(UserError, match=words):
+        hwopt.objective("train_cost", **asked, stack=stack, precision=precision).problem()
+    run = catalog.training_run("llama3.1-8b", global_batch=16, precision=precision)
+    with pytest.raises(UserError, match=words):
+        training_plan_system(run, catalog.cluster(chip, 8, stack=stack))
+    assert training_plan_system(run, catalog.cluster(chip, 8, stack=stack, any_software=True))
+    assert hwopt.objective("train_cost", **asked, stack=stack, precision=precision, any_software=True).problem()
+    assert hwopt.objective("train_cost", **asked, stack=stack, precision="bf16").problem()
+    if documented_by:
+        assert hwopt.objective("train_cost", **asked, stack=documented_by, precision=precision).problem()
+
+
+def test_dispatchers_follow_the_lists_of_the_stacks():
+    run = catalog.training_run("mixtral-8x7b")
+    for name in names("stacks"):
+        record = catalog.record("stacks", name)
+        listed = bool({"DeepEP", "HybridEP"} & {*record.words("dispatchers")})
+        stack = catalog.stack(name)
+        assert float(stack.capabilities.deduplicated_dispatch) == listed, name
+        needs = fixed_columns(run, stack)["deduplicated_dispatch"] > 1.0
+        assert not needs or listed or "zero" not in record.text, (
+            name
+        )  # no training stack sends what it does not document
+    changed = eqx.tree_at(lambda s: s.dispatch_deduplicated, catalog.stack("nemo-2024"), np.float64(1.0))
+    cluster = eqx.tree_at(lambda c: c.stack, catalog.cluster("h100-sxm", 64), changed)
+    with pytest.raises(UserError, match="deduplicated dispatch"):
+        training_plan_system(run, cluster)
