@@ -48,9 +48,9 @@ class Capabilities(eqx.Module):
         3.0,
     )
 
-    fp8_products: Scalar = switch("1: products in fp8, or in blocks of it", key="", default=0.0, most=1.0)
+    fp8_products: Scalar = switch("1: products in fp8 or block-scaled fp8", key="", default=0.0, most=1.0)
     int8_products: Scalar = switch("1: products in int8", key="", default=0.0, most=1.0)
-    fp4_products: Scalar = switch("1: products in blocks of fp4", key="", default=0.0, most=1.0)
+    fp4_products: Scalar = switch("1: products in block-scaled fp4", key="", default=0.0, most=1.0)
     deduplicated_dispatch: Scalar = switch(
         "1: a dispatcher that sends one copy of a token to a scale-up domain", key="", default=0.0, most=1.0
     )

@@ -13,7 +13,7 @@
 #
 # **Does plain gradient descent on the cost model find the cluster that branch and bound certifies, and from how many starts?**
 # `hwopt.loss` states a design question as pure JAX functions. Here a loop of twenty lines minimizes them with optax from 1,000
-# starts at once. The certified optimum of the same question stands beside it.
+# starts at once. The certified optimum of the same question is printed for comparison.
 
 # %%
 import os

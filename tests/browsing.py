@@ -1,4 +1,4 @@
-"""Pages in a browser, for tests: what a page complains of, what it asks the network for, and whether it overflows."""
+"""Open pages in a browser for tests: collect console messages, network requests and overflow."""
 
 import contextlib
 import shutil

@@ -70,7 +70,7 @@ class ClusterRequest:
         """Return the shape of the slices of which a torus consists: as requested, else the largest; None without slices."""
         shape = self.options.slice
         if shape and chips % (each := catalog.slice_of(self.options.chip, shape).chips):
-            raise UserError(f"slice = {shape}: it has {each} chips, of which {chips} are no whole number")
+            raise UserError(f"slice = {shape}: {chips} chips are not a whole number of slices of {each} chips")
         return (
             shape
             if shape or self.options.domain or self.decode_chip is not None

@@ -83,12 +83,12 @@ class LiveModel:
         self._design = {**values, **self.system.quantities_at(self.point)}
         self.whole = {*self.system.names, *self.system.quantities}
         self.numbers = ExactModel(problem).numbers
-        # Models that `live_program` joins have equal keys: those of one trace, whose look-ups are the same.
+        # `live_program` joins models with equal keys, which have one trace and equal look-up tables.
         self.key = problem.trace_key, repr([(x.of, getattr(x.function, "args", ())) for x in self.system.lookups])
 
     @cached_property
     def controls(self) -> list[Control]:
-        """What can be moved, and, with equal ends, what is fixed."""
+        """Return the controls of the page; a control with equal ends is fixed."""
         integers, inputs, limits = self._integers(), template_inputs(self.problem), len(self.numbers) - 1
         movable = {each["name"] for each in integers if each["lower"] < each["upper"]}
         continuous = [

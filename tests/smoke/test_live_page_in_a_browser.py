@@ -39,7 +39,7 @@ def settings_of(model, count=200, seed=0):
 
 
 def scales(outputs, exact):
-    """What errors are relative to: the value; 1 for logarithms; the whole for parts, which may be differences."""
+    """Return the scale of each output's error: its value, 1 for a logarithm, and the total for a part of a total."""
     scale = np.abs(exact)
     for i, (group, *_) in enumerate(outputs):
         whole = [j for j, other in enumerate(outputs) if other[0] == group]

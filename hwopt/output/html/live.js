@@ -318,7 +318,7 @@ function setting() {
 function draw(link = true) {
   present = evaluated(machine, wanted);
   const {v, out} = present, best = machine.best.out, goal = machine.outputs[0];
-  const change = (i) => best[i] === out[i] ? "" : Number.isFinite(out[i] / best[i]) ? (out[i] > best[i] ? "+" : "") + percent(out[i] / best[i] - 1) : "";
+  const change = (i) => abs(out[i] - best[i]) <= 1e-9 * abs(best[i]) ? "" : Number.isFinite(out[i] / best[i]) ? (out[i] > best[i] ? "+" : "") + percent(out[i] / best[i] - 1) : "";
   parts.now.textContent = pretty(out[0], goal.unit);
   parts.change.textContent = change(0);
   const why = violations(machine, present);

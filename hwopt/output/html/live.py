@@ -22,7 +22,7 @@ LiveMachine: TypeAlias = tuple[str, Solution, str, Mapping[str, str]]
 
 NOTE = (
     "The model itself at the setting of the sliders: plan and hardware as they can be built, assumptions and limits as stated. "
-    "It searches nothing; the answer of the command stands beside it."
+    "It does not search; the answer of the command is shown for comparison."
 )
 """Note on the live part of a page."""
 
