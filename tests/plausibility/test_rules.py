@@ -34,7 +34,7 @@ TODAY = (
     "optimize train_time --chip gb300 --power-budget-w 1GW --capex-budget-usd none",
     "plan --workload llama3.1-8b --chip h100-sxm --chips 8",
     "optimize --workload llama3.1-8b --chip tpu-v6e --slice 8x8",
-    "plan --workload llama3.1-8b --chip tpu-v6e --chips 64",
+    "plan --workload llama3.1-8b --chip tpu-v6e --chips 64 --plan activations_offloaded=0",
 )
 
 
