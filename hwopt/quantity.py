@@ -5,16 +5,22 @@ it.
 """
 
 import dataclasses
+import itertools
 import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
 import equinox as eqx
+import jax
+import numpy as np
 
 from hwopt.declared import shown
+from hwopt.errors import UserError, suggest
 from hwopt.types import PRECISIONS, TIERS, PerInnerTier, PerPrecision, PerTier
-from hwopt.units import without_unit
+from hwopt.units import read_amount, without_unit
+from hwopt.validation import number_of
 
 _METADATA = "quantity"
 
@@ -91,3 +97,59 @@ def quantities(kind: type) -> dict[str, Quantity]:
             key = own_name if each.key is None else each.key
             declared[field.name] = replace(each, key=key, elements=_ELEMENTS.get(field.type, ()))
     return declared
+
+
+def numbers_in(tree: Any, name: str = "") -> Iterator[tuple[str, Quantity, Any]]:
+    """Yield path, declaration and value of the leaves of nested modules, in the order in which JAX flattens them."""
+    if tree is None or isinstance(tree, str | bool):  # settings in text have no numbers
+        return
+    parts = tree._fields if hasattr(tree, "_fields") else [each.name for each in dataclasses.fields(tree)]
+    declared = quantities(type(tree)) if dataclasses.is_dataclass(tree) else {}
+    for part in parts:
+        path, value = f"{name}.{part}" if name else part, getattr(tree, part)
+        if part in declared:
+            yield path, declared[part], value
+        else:
+            yield from numbers_in(value, path)
+
+
+def with_numbers(call: str, tree: Any, changes: Mapping[str, Any]) -> Any:
+    """Return a module with other numbers in it; all others stay as they are.
+
+    **Arguments:**
+
+    - `call`: beginning of error messages.
+    - `changes`: value by name: a number in SI, or text with a unit. A name is that of the field without its unit, preceded by its
+      module where several have it, and followed by the element of an array: `hbm_bandwidth`, `pool_bandwidth`, `latency_scale_up`.
+
+    **Raises:** `UserError` for unknown and ambiguous names, other units, and values that the declaration excludes.
+    """
+    places: dict[str, dict[tuple[int, int], tuple[str, Quantity]]] = {}
+    for leaf, (path, declared, value) in enumerate(numbers_in(tree)):
+        *modules, field = path.split(".")
+        labels = [f"_{each}" for each in declared.elements] if np.size(value) > 1 else [""]
+        for name, (element, label) in itertools.product(
+            {field, without_unit(field, declared.unit), declared.key or field}, enumerate(labels)
+        ):
+            longer = "_".join([*modules[-1:], name]) + label
+            places.setdefault(name + label, {})[leaf, element] = longer, declared
+            places.setdefault(longer, {})[leaf, element] = longer, declared
+    leaves, structure = jax.tree.flatten(tree)
+    for name, stated in changes.items():
+        # The whole name counts most.
+        found = {k: each for k, each in places.get(name, {}).items() if each[0] == name} or places.get(name, {})
+        if len(found) != 1:
+            names = " or ".join(f"'{each}'" for each, _ in found.values()) or suggest(name, places)
+            raise UserError(f"{call}: '{name}' names no single number: {names}")
+        (((leaf, element), (_, declared)),) = found.items()
+        try:
+            value = read_amount(stated, declared.unit) if isinstance(stated, str) else number_of(name, stated)
+        except UserError as error:
+            raise UserError(f"{call}: {name} = {stated!r}: {error}") from None
+        if not (math.isfinite(value) and max(declared.least, 0.0) <= value <= declared.most):
+            raise UserError(
+                f"{call}: {name} = {stated!r}: must be from {max(declared.least, 0.0):g} to {declared.most:g}"
+            )
+        leaves[leaf] = np.array(leaves[leaf], np.float64)
+        leaves[leaf].flat[element] = value
+    return jax.tree.unflatten(structure, leaves)

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 
+from hwopt.declared import Result
 from hwopt.design.choices import left_open
 from hwopt.design.lattices import lattice_of
 from hwopt.design.portfolio import portfolio_of
@@ -57,7 +58,7 @@ class BindingBudget:
 
 
 @dataclass(frozen=True)
-class BindingBudgets:
+class BindingBudgets(Result):
     """Budgets of one question in the order in which they become binding.
 
     **Arguments:**
@@ -67,6 +68,8 @@ class BindingBudgets:
     - `idle`: budgets that are not binding at any stage.
     - `over`: whether time ran out before all budgets were tried.
     """
+
+    rows = "walls"
 
     start: Solution
     walls: list[BindingBudget]

@@ -13,6 +13,7 @@ import numpy as np
 from hwopt import catalog
 from hwopt.calibration.intervals import Interval, question_interval
 from hwopt.catalog.schema import StatedQuantity
+from hwopt.declared import Result, Results
 from hwopt.design.choices import every_choice, named_values
 from hwopt.design.design import Design
 from hwopt.errors import UserError
@@ -34,7 +35,7 @@ FASTEST = 0.1
 
 
 @dataclass(frozen=True)
-class Candidate:
+class Candidate(Result):
     """One of several candidates for an answer, such as a chip, compared with the best one.
 
     **Arguments:**
@@ -171,7 +172,9 @@ def _ranked(rows: Sequence[ChipResult]) -> list[ChipResult]:
     answers = [row.solution for row in rows if row.solution is not None and row.feasible]
     best = min(answers, key=_order, default=None)
     done = [_with_break_even(row.beside(best), best) for row in rows]
-    return sorted(done, key=lambda row: (row.share is None, _order(row.solution) if row.solution else (math.inf,)))
+    return Results(
+        sorted(done, key=lambda row: (row.share is None, _order(row.solution) if row.solution else (math.inf,)))
+    )
 
 
 def _order(solution: Solution) -> tuple[float, ...]:

@@ -14,7 +14,7 @@ import jax
 
 from hwopt import catalog
 from hwopt.catalog import leaf
-from hwopt.declared import derived, shown
+from hwopt.declared import Result, derived, shown
 from hwopt.errors import UserError, suggest
 from hwopt.hardware.cluster import Cluster
 from hwopt.hardware.deployment import Deployment
@@ -88,8 +88,10 @@ class Spare:
 
 
 @dataclass(frozen=True)
-class DeployAnswer:
+class DeployAnswer(Result):
     """All deployment options of one machine, the cheapest over the horizon first."""
+
+    rows = "options"
 
     cluster: Cluster
     market: Deployment

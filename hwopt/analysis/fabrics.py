@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from hwopt import catalog
+from hwopt.declared import Result
 from hwopt.errors import UserError
 from hwopt.hardware.cluster import Cluster
 from hwopt.model.estimate import estimate
@@ -129,7 +130,7 @@ class FabricCase:
 
 
 @dataclass(frozen=True)
-class Fabrics:
+class Fabrics(Result):
     """Comparison of machines under jitter.
 
     **Arguments:**
@@ -139,6 +140,8 @@ class Fabrics:
     - `cases`: one result for each machine.
     - `held`: whether the plan was given rather than searched.
     """
+
+    rows = "cases"
 
     run: TrainingRun
     levels: tuple[JitterLevel, ...]

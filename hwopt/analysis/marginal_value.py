@@ -12,7 +12,7 @@ import numpy as np
 
 from hwopt.analysis.sensitivity import parameters_of
 from hwopt.analysis.sensitivity.improvement import TENTH, ImprovementValue, improvement_value, part_of
-from hwopt.declared import derived, shown
+from hwopt.declared import Result, derived, shown
 from hwopt.design.choices import combinations
 from hwopt.design.lattices import lattice_of
 from hwopt.design.portfolio import portfolio_of
@@ -129,7 +129,7 @@ class MarginalValue:
 
 
 @dataclass(frozen=True)
-class MarginalValues:
+class MarginalValues(Result):
     """Marginal values of all inputs of an answer, the most valuable first.
 
     **Arguments:**
@@ -139,6 +139,8 @@ class MarginalValues:
     - `unknown`: reason why no input has a marginal value; empty otherwise.
     - `over`: whether time ran out before all requested inputs were re-optimized.
     """
+
+    rows = "numbers"
 
     start: Solution
     numbers: tuple[MarginalValue, ...]

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from hwopt.analysis.chip_time import chip_time
-from hwopt.declared import derived, shown
+from hwopt.declared import Result, derived, shown
 from hwopt.design.metrics import metric_of
 from hwopt.errors import UserError
 from hwopt.hardware.cluster import Cluster
@@ -143,7 +143,7 @@ class ScalingStep:
 
 
 @dataclass(frozen=True)
-class Scaling:
+class Scaling(Result):
     """Scaling study of one training run.
 
     **Arguments:**
@@ -153,6 +153,8 @@ class Scaling:
     - `weak`: whether the batch grows with the chips.
     - `least_saving`, `most_dearer`: as in `scale`.
     """
+
+    rows = "sizes"
 
     sizes: list[ScalingPoint]
     objective: str

@@ -22,6 +22,9 @@ class Inputs(NamedTuple):
     cluster: Any  # Cluster; ClusterPair of a service with two chip types
     plan: Any  # of the type that the workload requires
 
+    def __repr__(self) -> str:
+        return f"Inputs({', '.join(f'{name}: {type(each).__name__}' for name, each in self._asdict().items())})"
+
 
 class Design(NamedTuple):
     """Target of the design variables: the inputs of `estimate`, and the parametric chip (`project`), if any."""

@@ -182,8 +182,10 @@ def loss(
             raise UserError(
                 f"loss: 'fixed' names '{name}', which is not a variable of '{asked.name}': {suggest(name, known)}"
             )
-        boxed = known[name].category != "lookup"  # shares of layers follow from the degrees, and have no bounds of their own
-        if boxed and not known[name].lower * (1 - 1e-9) <= value <= known[name].upper * (1 + 1e-9):
+        # Shares of layers follow from the degrees, and have no bounds of their own.
+        if known[name].category != "lookup" and not known[name].lower * (1 - 1e-9) <= value <= known[name].upper * (
+            1 + 1e-9
+        ):
             raise UserError(
                 f"loss: {name} = {value:g} is outside its bounds {known[name].lower:g} .. {known[name].upper:g}"
             )

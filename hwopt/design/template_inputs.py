@@ -1,7 +1,5 @@
 """Inputs of a question by name: all positive numbers of its template that no design variable overwrites."""
 
-import dataclasses
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +9,7 @@ import numpy as np
 from hwopt.catalog import leaf
 from hwopt.design.design import with_derived_parts
 from hwopt.design.problem import Problem
-from hwopt.quantity import Quantity, quantities
+from hwopt.quantity import Quantity, numbers_in
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ class Input:
 def inputs_of(tree: Any) -> list[Input]:
     """Return all positive, variable numbers of a tree of model modules, such as a template or a design."""
     inputs = []
-    for number, (name, quantity, value) in enumerate(_numbers(tree, "")):
+    for number, (name, quantity, value) in enumerate(numbers_in(tree)):
         if not quantity.varies:
             continue
         flat = np.asarray(value, np.float64).ravel()
@@ -69,20 +67,6 @@ def inputs_of(tree: Any) -> list[Input]:
             if x > 0.0 and np.isfinite(x)
         ]
     return inputs
-
-
-def _numbers(tree: Any, name: str) -> Iterator[tuple[str, Quantity, Any]]:
-    """Yield the leaves of nested modules, in the order in which JAX flattens them."""
-    if tree is None or isinstance(tree, str | bool):  # settings in text have no numbers
-        return
-    parts = tree._fields if hasattr(tree, "_fields") else [each.name for each in dataclasses.fields(tree)]
-    declared = quantities(type(tree)) if dataclasses.is_dataclass(tree) else {}
-    for part in parts:
-        path, value = f"{name}.{part}" if name else part, getattr(tree, part)
-        if part in declared:
-            yield path, declared[part], value
-        else:
-            yield from _numbers(value, path)
 
 
 def overwritten(problem: Problem) -> set[tuple[int, int]]:

@@ -9,7 +9,7 @@ from hwopt.hardware.facility import Cooling, Facility, Rack
 from hwopt.hardware.network import Network
 from hwopt.hardware.peripherals import MemoryPool, Operation, Recovery, Reliability, Sites, Storage
 from hwopt.hardware.prices import Prices
-from hwopt.quantity import quantity
+from hwopt.quantity import quantity, with_numbers
 from hwopt.stack import Stack
 from hwopt.types import Scalar
 
@@ -36,6 +36,13 @@ class Cluster(eqx.Module):
     def groups(self) -> "tuple[Cluster, ...]":
         """Return the cluster of each type of chip; here only one."""
         return (self,)
+
+    def replace(self, **changes: float | str) -> "Cluster":
+        """Return the cluster with other numbers: `cluster.replace(hbm_bandwidth="8 TB/s", chips=4096)`.
+
+        Names are those of `hwopt.quantity.with_numbers`. Numbers that would follow in a real machine, such as prices, stay.
+        """
+        return with_numbers("replace", self, changes)
 
     @property
     def unstored(self) -> "Cluster":

@@ -1,6 +1,5 @@
 """Entry point of the model: (workload, cluster, plan) -> report; and a lifted form with implicit quantities given as inputs."""
 
-from contextlib import suppress
 from functools import singledispatch
 from typing import Any, TypeAlias, overload
 
@@ -19,7 +18,6 @@ from hwopt.model.serving.estimate import serving_report
 from hwopt.model.training.run import training_report
 from hwopt.plan import Disaggregated, FleetPipeline, FleetPlan, Plan, TrainServePlan
 from hwopt.trace.cache import are_numbers, evaluate_in_numpy
-from hwopt.trace.scalar_program import NotScalarArithmetic
 from hwopt.types import Scalar
 from hwopt.validation import checked
 from hwopt.workload.service import Service
@@ -88,8 +86,7 @@ def estimate(workload, cluster, plan, *, temperature=None):
     """
     _check_groups(workload, cluster, plan)
     if temperature is None and are_numbers((workload, cluster, plan)):
-        with suppress(NotScalarArithmetic):
-            return evaluate_in_numpy(estimate, workload, cluster, plan)
+        return evaluate_in_numpy(estimate, workload, cluster, plan)
     return _compiled(workload, cluster, plan, temperature)
 
 

@@ -5,10 +5,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import equinox as eqx
-import jax
-import numpy as np
-from jax.core import Tracer
 
+from hwopt.declared import Result
 from hwopt.model.facility.cost import Spending
 from hwopt.model.facility.reliability import Interruptions
 from hwopt.model.serving.footprint import ServingFootprint
@@ -17,10 +15,7 @@ from hwopt.model.training.footprint import Footprint
 from hwopt.model.training.schedule import Breakdown
 from hwopt.quantity import Quantity, computed, field_of, quantities
 from hwopt.types import Scalar
-from hwopt.units import pretty
 from hwopt.workload.transformer import TOKEN
-
-_CONCRETE = (jax.Array, np.ndarray, np.generic)
 
 FEASIBILITY_TOLERANCE = 1e-6
 """Relative violation that still counts as feasible: rounding of float32 and of products of integers."""
@@ -158,7 +153,7 @@ class FleetMargins(eqx.Module):
     saves: Scalar = _of_a_run("saves")
 
 
-class Report(eqx.Module):
+class Report(eqx.Module, Result):
     """Metrics of a machine under a plan, common to all workloads. Every leaf is a floating-point array, scalar unless vmapped.
 
     - A step is a training step, or a forward pass of a micro-batch in serving. The latter is the time between two tokens of a
@@ -235,17 +230,6 @@ class Report(eqx.Module):
     wafers: Scalar = output("wafer", "wafers of the cluster", standing=True, joint=SUM)
     parameters: Scalar = output("", "parameters of the model", standing=True)
     active_parameters: Scalar = output("", "parameters that one token meets", standing=True)
-
-    def __repr__(self) -> str:
-        """Format the metrics with their units; only shapes where arrays are traced or vmapped."""
-        values = {name: getattr(self, name) for name in outputs(type(self))}
-        if any(
-            isinstance(each, Tracer) or np.ndim(each) or not isinstance(each, _CONCRETE) for each in values.values()
-        ):
-            return eqx.tree_pformat(self)
-        units = {name: each.unit for name, each in outputs(type(self)).items()}
-        lines = [f"  {name} = {pretty(float(value), units[name])}" for name, value in values.items()]
-        return "\n".join([f"{type(self).__name__}(feasible = {bool(self.feasible)}", *lines, ")"])
 
     def bottleneck_name(self) -> str:
         """Return the name of the largest part of the step. Only for concrete reports that are not vmapped."""
@@ -385,7 +369,7 @@ class ServingReport(Report):
     groups: dict[str, GroupReport] | None = None  # only with two chip types
 
 
-class TrainServeReport(eqx.Module):
+class TrainServeReport(eqx.Module, Result):
     """Report of a training machine and a serving machine with the same chip. Totals are sums over both machines."""
 
     training: TrainingReport

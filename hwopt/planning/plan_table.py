@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from hwopt.declared import Result
 from hwopt.design.metrics import Metric
 from hwopt.errors import UserError, suggest
 from hwopt.hardware.cluster import AnyCluster
@@ -121,7 +122,7 @@ class PlanCandidate(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PlanSearch:
+class PlanSearch(Result):
     """Result of a plan search over a lattice. If no plan fits, `best` is the one closest to fitting."""
 
     objective: Metric

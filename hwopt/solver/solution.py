@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from hwopt.declared import derived, shown
+from hwopt.declared import Result, derived, shown
 from hwopt.design.design import Design, Inputs
 from hwopt.design.exact import CustomChipSummary, ExactModel, ExactValues, logarithms
 from hwopt.design.problem import Problem
@@ -233,7 +233,7 @@ class Branch:
 
 
 @dataclass(frozen=True)
-class Solution:
+class Solution(Result):
     """Solution of one design problem."""
 
     problem: Problem

@@ -133,8 +133,7 @@ def gradient_in_numpy(function: Callable, part: Callable[[Any], Any], *inputs: A
     leaves, tree = jax.tree.flatten(jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), inputs))
     line = _of_form(function, tree, tuple(leaf.shape for leaf in leaves)).only(part).line
     _, (slopes,) = value_and_gradient(line, [float(x) for leaf in leaves for x in leaf.ravel()], [0])
-    ends = np.cumsum([leaf.size for leaf in leaves])
-    parts = np.split(slopes, ends[:-1])
+    parts = np.split(slopes, np.cumsum([leaf.size for leaf in leaves])[:-1])
     return jax.tree.unflatten(tree, [each.reshape(leaf.shape) for each, leaf in zip(parts, leaves, strict=True)])
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from hwopt.analysis.chance_constraints.sampling import FixedDesign, within_limits
 from hwopt.analysis.chance_constraints.uncertainty_factors import UncertaintyFactor, check_one_chip_type, named_factors
 from hwopt.calibration.intervals import DEVIATIONS, Interval, question_interval
-from hwopt.declared import shown
+from hwopt.declared import Result, shown
 from hwopt.design.lattices import lattice_of, reason_without_lattice
 from hwopt.design.problem import Problem
 from hwopt.errors import UserError
@@ -88,7 +88,7 @@ class InformationValue:
 
 
 @dataclass(frozen=True)
-class Regret:
+class Regret(Result):
     """Regret analysis of an answer.
 
     **Arguments:**

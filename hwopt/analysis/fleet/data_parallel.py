@@ -15,7 +15,7 @@ import numpy as np
 from hwopt import catalog
 from hwopt.analysis.fleet.pipeline import fastest_pipeline
 from hwopt.catalog.load import leaf
-from hwopt.declared import shown
+from hwopt.declared import Result, shown
 from hwopt.design.variables import count_of
 from hwopt.errors import UserError, suggest
 from hwopt.hardware.cluster import Cluster, Fleet
@@ -98,7 +98,7 @@ class GroupValue:
 
 
 @dataclass(frozen=True)
-class FleetStudy:
+class FleetStudy(Result):
     """Fleet answer with the marginal value of each group."""
 
     run: TrainingRun

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from hwopt.declared import Result
 from hwopt.design.design import Design, Inputs
 from hwopt.design.metrics import metric_of, numbers
 from hwopt.design.template_inputs import Input, inputs_of
@@ -40,7 +41,7 @@ def default_metrics(workload: Any) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Elasticities:
+class Elasticities(Result):
     """Elasticities of metrics at one design: percent change of each metric by percent of each input, all else fixed."""
 
     metrics: dict[str, float]  # name -> value, SI
@@ -52,6 +53,12 @@ class Elasticities:
         row = self.table[list(self.metrics).index(metric)]
         order = np.argsort(-np.abs(row), kind="stable")
         return {self.inputs[i].name: float(row[i]) for i in order if row[i] and math.isfinite(row[i])}
+
+    def to_dataframe(self) -> Any:
+        """Return the table as a `pandas.DataFrame`: a row for each input, a column for each metric."""
+        from pandas import DataFrame
+
+        return DataFrame(self.table.T, [each.name for each in self.inputs], [*self.metrics])
 
 
 def elasticities(
@@ -121,7 +128,7 @@ def gradient(
     """
     given = Inputs(workload, cluster, plan)
     check_kinds("gradient", given._asdict(), KINDS)
-    part = metric_of(*names_of("gradient: metric", [metric]), workload).value
+    part = metric_of(names_of("gradient: metric", [metric])[0], workload).value
     if are_numbers(given):
         return Inputs(*gradient_in_numpy(estimate, part, *given))
     return jax.grad(lambda each: part(estimate(*each)))(given)

@@ -10,7 +10,7 @@ import numpy as np
 from hwopt.analysis.sensitivity.elasticities import Elasticities, default_metrics, elasticities
 from hwopt.analysis.sensitivity.ranges import InputRange, range_of
 from hwopt.catalog import leaf
-from hwopt.declared import shown
+from hwopt.declared import Result, shown
 from hwopt.design.design import Design
 from hwopt.design.lattices import lattice_of, reason_without_lattice
 from hwopt.design.metrics import metric_of
@@ -71,8 +71,10 @@ class BudgetSensitivity(BudgetUse):
 
 
 @dataclass(frozen=True)
-class Sensitivity:
+class Sensitivity(Result):
     """Sensitivities of the optimum of a question."""
+
+    rows = "parameters"
 
     problem: Problem
     objective: float  # SI

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from hwopt.declared import Result
 from hwopt.hardware.cluster import Cluster, Fleet
 from hwopt.model import machine
 from hwopt.model.chip.roofline import fastest_peak
@@ -45,7 +46,7 @@ def _of_a_run(name: str) -> Any:
     return field_of(outputs(TrainingReport)[name])
 
 
-class FleetReport(eqx.Module):
+class FleetReport(eqx.Module, Result):
     """Metrics of a heterogeneous fleet that trains one model, and of each group with its share of the work."""
 
     groups: tuple[TrainingReport | StageReport, ...]  # alone with its share of the batch, or its pipeline stages

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hwopt.declared import derived, shown
+from hwopt.declared import Result, derived, shown
 from hwopt.design.portfolio import Portfolio
 from hwopt.errors import UserError
 from hwopt.model.report import FEASIBILITY_TOLERANCE
@@ -69,7 +69,7 @@ def joint_violation(uses: Sequence[BudgetUse], solutions: Sequence[Solution]) ->
 
 
 @dataclass(frozen=True)
-class PortfolioSolution:
+class PortfolioSolution(Result):
     """Solution of a portfolio.
 
     **Arguments:**
