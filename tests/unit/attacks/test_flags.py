@@ -120,7 +120,7 @@ def test_ranges_and_lists_say_what_to_write(arguments, said, capsys):
         ),
         (
             ["sources", "--freeze", "chip"],
-            "'--freeze': a flag of optimize, compare, walls, sensitivity, invest and sweep, not of sources",
+            "'--freeze': a flag of optimize, explore, compare, walls, sensitivity, invest and sweep, not of sources",
         ),
         (["optimize", "--chips", "5"], "no design has chips=5; possible: chips=8"),
         (["--json", "catalog"], "write it after its command"),
