@@ -45,7 +45,7 @@ def test_the_answer_of_optimize_is_seen(browser, reports, width, height, scheme)
         for title in ("Budgets", "Design", "Sensitivities", "How good is it"):
             assert page.get_by_role("heading", name=title, exact=True).is_visible()
         assert page.get_by_role("row", name="chips").first.is_visible()
-        assert page.locator(".budgets .bar").count() == 3
+        assert page.locator("section > .budgets .bar").count() == 3
 
 
 @pytest.mark.parametrize(("width", "height"), SIZES)

@@ -54,6 +54,7 @@ function pretty(x, unit, n = 4) {
   if (IMPLIED.includes(unit)) unit = "";
   if (!Number.isFinite(x)) return Number.isNaN(x) ? "-" : "unbounded";
   if (unit === "%" || unit === "fraction") return short(100 * x, n) + " %";
+  if (unit === "m2" && x < 0.01) return short(1e6 * x, n) + " mm2";
   if (unit === "USD/token") return short(1e6 * x, n) + " $/M tokens";
   if (unit === "USD") {
     const size = abs(x) >= 1e9 ? 1e9 : abs(x) >= 1e6 ? 1e6 : 1;
@@ -273,7 +274,7 @@ function build() {
     table("Results", ["metric", ...heads.slice(1)], metrics.map(([each, i]) => line([each.label], i, each.unit))));
 
   const budgets = machine.outputs.map((each, i) => [each, i]).filter(([each]) => each.group === "budget");
-  if (budgets.length) results.append(make("h3", {}, "Budgets"), make("ul", {class: "budgets"}, ...budgets.map(([each, i]) => {
+  if (budgets.length) results.append(make("h3", {}, "Budgets at this setting"), make("ul", {class: "budgets"}, ...budgets.map(([each, i]) => {
     const said = make("span"), bar = make("span", {class: "used"}), mark = make("i");
     parts.limits.push({each, i, said, bar, mark});
     return make("li", {}, make("div", {class: "said"}, make("strong", {}, machine.labels[each.name]), said),
