@@ -23,6 +23,10 @@ from hwopt.hardware.peripherals import Operation
 from hwopt.hardware.prices import Prices
 
 
+_DRAM_SHARE = 0.8
+"""Share of the peak bandwidth of DRAM that transfers and optimizer updates sustain (as in the catalog's `host-pcie5`)."""
+
+
 def prices(
     name: str | Path,
     chip: str | Path,
@@ -148,7 +152,8 @@ def cluster(
     - `operation`: `production` or `benchmark`; the default depends on `constants` (`usual_operation`). It also sets the
       jitter of links outside the domain, where neither link nor caller states it.
     - `prices`: the price list.
-    - `pool`: memory beyond the chips', by default their hosts', as much as their system is sold with.
+    - `pool`: memory beyond the chips', by default their hosts', as much as their system is sold with and at most as fast
+      as the DRAM of that system sustains.
     - `storage`: of data and checkpoints.
     - `sites`, `lines`: sites that share the chips, and the lines between them (`continental`).
     - `nics_per_server`: NICs shared by a server's chips, instead of the links' bandwidth.
@@ -194,7 +199,15 @@ def cluster(
     shared = leaf(float(beyond.shares_link) * entry.si("nic_on_host_link", 1.0))
     beyond = replace(beyond, shares_link=shared)
     if pool is None and "dram" in system.quantities:
-        beyond = replace(beyond, capacity_bytes=leaf(system.si("dram") / system.si("chips")))
+        sustained = min(
+            float(beyond.update_bandwidth_bytes_per_s),
+            _DRAM_SHARE * system.si("dram_bandwidth") / system.si("chips"),
+        )
+        beyond = replace(
+            beyond,
+            capacity_bytes=leaf(system.si("dram") / system.si("chips")),
+            update_bandwidth_bytes_per_s=leaf(sustained),
+        )
     family = _chips.architecture(entry)
     literature = Cluster(
         chip=_chips.chip(chip),

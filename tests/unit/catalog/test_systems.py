@@ -48,6 +48,8 @@ def test_host_memory_is_the_dram_of_the_system(name):
     assert float(cluster.pool.capacity_bytes) == pytest.approx(system.si("dram") / system.si("chips"))
     stated = catalog.cluster(str(system.text["chip"]), 256, pool="cxl-ddr5").pool.capacity_bytes
     assert float(stated) == catalog.record("pools", "cxl-ddr5").si("capacity")
+    share = system.si("dram_bandwidth") / system.si("chips")
+    assert float(cluster.pool.update_bandwidth_bytes_per_s) <= 0.8 * share * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
