@@ -22,7 +22,6 @@ from hwopt.hardware.cluster import Cluster, ClusterPair
 from hwopt.hardware.peripherals import Operation
 from hwopt.hardware.prices import Prices
 
-
 _DRAM_SHARE = 0.8
 """Share of the peak bandwidth of DRAM that transfers and optimizer updates sustain (as in the catalog's `host-pcie5`)."""
 
