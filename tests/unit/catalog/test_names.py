@@ -33,6 +33,8 @@ PRINTED_CHIPS = {  # every accelerator in the tables of measured runs and of pea
     "A100-SXM-80GB (Ampere)": "a100-80",
     "H100-SXM-80GB (Grand Teton, 700W)": "h100-sxm",
     "H200-NVL(PCIe)": "h200-nvl",
+    "H100 NVL 94GB": "h100-nvl",
+    "RTX PRO 6000 Blackwell Server Edition": "rtx-pro-6000",
     "H20": "h20",
     "A40-48GB-PCIe": "a40",
     "L40S": "l40s",
