@@ -26,8 +26,8 @@ from hwopt.workload.transfer import Transfer
 from hwopt.workload.transformer import Transformer
 
 ARCHITECTURES = (
-    "default", "volta", "ampere", "ada", "hopper", "blackwell", "rubin", "cdna2", "cdna3", "cdna4", "tpu", "trainium", "gaudi",
-    "ascend", "wafer", "lpu", "ipu",
+    "default", "volta", "ampere", "ada", "hopper", "blackwell", "rubin", "cdna2", "cdna3", "cdna4", "cdna5", "tpu", "trainium",
+    "gaudi", "ascend", "maia", "wafer", "lpu", "ipu",
 )  # fmt: skip
 """Chip families for which a stack may state separate values."""
 

@@ -15,8 +15,8 @@ _MEGATRON = ((2022, "megatron-2021"), (2023, "megatron-2023"), (2024, "nemo-2024
 """Last year -> the software stack that most users of NVIDIA chips ran until then."""
 _OWN = (
     {"tpu": "jax-maxtext-tpu", "trainium": "neuron", "gaudi": "optimum-habana", "ascend": "megatron-2023"}
-    | dict.fromkeys(("cdna2", "cdna3", "cdna4"), "rocm-primus-2025")
-    | dict.fromkeys(("wafer", "lpu", "ipu"), "ideal")
+    | dict.fromkeys(("cdna2", "cdna3", "cdna4", "cdna5"), "rocm-primus-2025")
+    | dict.fromkeys(("maia", "wafer", "lpu", "ipu"), "ideal")
 )
 
 _TORCH = (("torchtitan-2024", 2024), ("torchtitan-eager", 2024), ("torch-fsdp-2023", 2022), ("deepspeed-2021", 0))

@@ -284,7 +284,7 @@ TRAINER = Trainer(
     program="-m torchtitan.train --job.config_file job.toml",
     write=_write,
     lines=_lines,
-    families=("volta", *NVIDIA, "cdna2", "cdna3", "cdna4"),
+    families=("volta", *NVIDIA, "cdna2", "cdna3", "cdna4", "cdna5"),
     limits=LIMITS,
     fixes=True,
 )
