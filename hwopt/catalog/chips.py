@@ -31,7 +31,8 @@ _MOST_SERDES = 0.5
 _DEFAULT_STACKS = {
     "volta": "megatron-2021", "ampere": "nemo-2024", "ada": "torch-fsdp-2023", "hopper": "nemo-2024",
     "blackwell": "nemo-2025", "rubin": "nemo-2025",
-    "cdna2": "rocm-primus-2025", "cdna3": "rocm-primus-2025", "cdna4": "rocm-primus-2025", "cdna5": "rocm-primus-2025", "tpu": "jax-maxtext-tpu",
+    "cdna2": "rocm-primus-2025", "cdna3": "rocm-primus-2025", "cdna4": "rocm-primus-2025", "cdna5": "rocm-primus-2025",
+    "tpu": "jax-maxtext-tpu",
     "trainium": "neuron", "gaudi": "torch-fsdp-2023", "ascend": "megatron-2023", "wafer": "ideal", "lpu": "ideal", "ipu": "ideal",
 }  # fmt: skip
 

@@ -15,7 +15,7 @@ from hwopt.catalog.load import built, leaf, positive, record, supported
 from hwopt.catalog.networks import UNLIMITED, network, outside, scale_up_link
 from hwopt.catalog.schema import Record
 from hwopt.catalog.services import serving_stack
-from hwopt.catalog.systems import slice_of, system_of
+from hwopt.catalog.systems import slice_of, system_of, usual_rack
 from hwopt.catalog.systems import used_chips as used_chips_of
 from hwopt.errors import UserError
 from hwopt.hardware.cluster import Cluster, ClusterPair
@@ -118,7 +118,7 @@ def cluster(
     site: str | Path = "us-average",
     cooling: str | Path | None = None,
     coolant_degc: float | None = None,
-    rack: str | Path = "orv3",
+    rack: str | Path | None = None,
     rack_chips: float | None = None,
     used_chips: float | None = None,
     reliability: str | Path = "fleet-mean",
@@ -145,7 +145,7 @@ def cluster(
     - `any_software`: whether training plans may do what the stack does not document.
     - `site`, `cooling`: by default, cooling is what the chip's servers are built for, or the site's.
     - `coolant_degc`: supply temperature of the coolant, within the range of the cooling; by default the usual one.
-    - `rack`, `rack_chips`: the rack, and chips in one instead of as many as fit.
+    - `rack`, `rack_chips`: the rack, by default that of the chip's system, and chips in one instead of as many as fit.
     - `used_chips`: how many chips of a rack-scale system the job uses; the others are hot spares.
     - `reliability`, `recovery`: failure rates of the fleet, and how jobs recover.
     - `operation`: `production` or `benchmark`; the default depends on `constants` (`usual_operation`). It also sets the
@@ -216,7 +216,7 @@ def cluster(
         storage=_peripherals.storage(storage, reliability),
         sites=several,
         cooling=around,
-        rack=_facilities.rack(rack, chip, around, building, links, beyond, rack_chips, scale_up),
+        rack=_facilities.rack(rack or usual_rack(system), chip, around, building, links, beyond, rack_chips, scale_up),
         facility=building,
         reliability=_peripherals.reliability(reliability),
         recovery=_peripherals.recovery(recovery),

@@ -144,7 +144,7 @@ ENTRIES: Mapping[str, Entry] = {
     "systems": Entry(
         "system",
         "servers, racks and slices as they are sold",
-        (*_COMMON, "chip", "cooling", "systems_per_rack", "used_chips", "slices", "price_date"),
+        (*_COMMON, "chip", "cooling", "rack", "systems_per_rack", "used_chips", "slices", "price_date"),
         _by_unit(
             {
                 "chip": "chips scale_up_domain",

@@ -52,6 +52,11 @@ def _estimate(value: float, unit: str) -> StatedQuantity:
     return StatedQuantity(value=value, unit=unit, kind="estimate", source=_ESTIMATE, low=value, high=value)
 
 
+def usual_rack(system: Record) -> str:
+    """Return the rack in which a system is sold: the one that its entry names, else Open Rack v3."""
+    return str(system.text.get("rack", "orv3"))
+
+
 def used_chips(system: Record) -> tuple[int, ...]:
     """Return how many of a system's chips jobs use, the fewest first; empty where they use all. The others are hot spares."""
     return tuple(sorted(map(int, system.words("used_chips"))))

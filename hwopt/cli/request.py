@@ -13,6 +13,7 @@ from typing import Any
 
 from hwopt import catalog, escape
 from hwopt.calibration.intervals import Interval, PredictionContext, machine_interval, widest
+from hwopt.catalog.systems import usual_rack
 from hwopt.cli.cluster_flags import MACHINE, REQUESTS, RUN, TRAINING
 from hwopt.cli.flags import Flag, foreign
 from hwopt.design.provenance import Provenance
@@ -97,7 +98,8 @@ class ClusterRequest:
         }
         named["pool"] = options.pool or str(chip.text.get("pool", "none"))
         named["cooling"] = options.cooling or catalog.default_cooling(options.chip, options.site)
-        named |= {"scale_up": chip.text["scale_up"], "scale_out": chip.text["scale_out"], "rack": "orv3"}
+        named |= {"scale_up": chip.text["scale_up"], "scale_out": chip.text["scale_out"]}
+        named["rack"] = usual_rack(catalog.system_of(options.chip))
         if options.fabric:
             named["scale_out"] = catalog.record("fabrics", options.fabric).text["link"]
         return {"chip": chip} | {role: catalog.record(_KINDS[role], str(name)) for role, name in named.items()}

@@ -53,7 +53,9 @@ class _Answer:
     def __init__(self, answer: dict[str, Any], chip_name: str, free: str, memory: str, site: str):
         self.answer, self.free, self.site = answer, free, read("sites", site)
         self.stack = read("memories", memory) if memory else None
-        self.chip, self.rack = read("chips", chip_name), read("racks", "orv3")
+        self.chip = read("chips", chip_name)
+        system = read("systems", self.chip["system"]) if "system" in self.chip else {}
+        self.rack = read("racks", system.get("rack", "orv3"))
         self.up, self.out = read("links", self.chip["scale_up"]), read("links", self.chip["scale_out"])
         self.cooling = read("cooling", self.chip.get("cooling") or "air")
         self.report = answer["report"]
