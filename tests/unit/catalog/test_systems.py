@@ -183,3 +183,14 @@ def test_slices_that_are_not_rented_are_refused(settings, complaint):
 )
 def test_the_largest_slices_of_a_number_of_chips(chip, chips, shape):
     assert catalog.largest_slice(chip, chips) == shape
+
+
+def test_a_chip_stands_in_the_rack_of_its_system():
+    """Kyber and Helios draw more than Open Rack v3 carries; a stated rack has priority."""
+    own, stated = catalog.cluster("rubin-ultra", 288), catalog.cluster("rubin-ultra", 288, rack="orv3")
+    assert float(own.rack.busbar_limit_w) == catalog.record("racks", "kyber").si("busbar_limit")
+    assert float(stated.rack.busbar_limit_w) == catalog.record("racks", "orv3").si("busbar_limit")
+    for name in ("kyber-nvl144", "helios", "groq-3-lpx"):
+        system = catalog.record("systems", name)
+        cluster = catalog.cluster(str(system.text["chip"]), 4 * system.si("chips"))
+        assert float(cluster.rack.chips) == system.si("chips")
