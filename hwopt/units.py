@@ -136,17 +136,19 @@ NO_LIMIT = frozenset({"none", "unlimited"})
 """Words for "no limit"."""
 
 
-def read_number(text: str, unit: float = 1.0) -> float:
+def read_number(text: str, unit: float = 1.0, where: str = "") -> float:
     """Return the number that a text states in plain digits, times `unit`.
+
+    **Arguments:** `where`: start of error messages.
 
     **Raises:** `UserError` for other text, and for numbers outside the range of float64, which would become infinity or 0.
     """
     digits = _NUMBER.fullmatch(text.strip())
     if digits is None:
-        raise UserError(f"'{text.strip()}' is not a number")
+        raise UserError(f"{where}'{text.strip()}' is not a number")
     value = float(digits[0]) * unit
     if math.isinf(value) or (value == 0.0 and digits[1].strip("0.")):
-        raise UserError(f"'{text.strip()}' is outside the range of 64-bit floating-point numbers")
+        raise UserError(f"{where}'{text.strip()}' is outside the range of 64-bit floating-point numbers")
     return value
 
 

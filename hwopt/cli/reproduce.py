@@ -3,12 +3,14 @@
 import argparse
 import dataclasses
 import json
+import math
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote
 
 from hwopt.cli.flags import Flag
 from hwopt.cli.question import asked_objective
@@ -38,13 +40,14 @@ def reproduce(options: argparse.Namespace) -> "Answer":
         raise UserError(f"--design states workload, cluster and plan: leave out {others[0]}")
     stated = _read(options.design)
     asked = _command(options.design, stated, options.cli.parse)
-    evaluate, point = (_setting, lambda stated: (stated,)) if "setting" in stated else _KINDS[asked.command]
+    on_page = "setting" in stated and asked.command != "fleet"
+    evaluate, point = _ON_PAGE if on_page else _KINDS[asked.command]
     try:
         design = point(stated)
-    except (KeyError, TypeError, AttributeError):  # malformed file; evaluation errors are not caught
+    except (KeyError, TypeError, AttributeError, OverflowError):  # malformed file; evaluation errors are not caught
         raise UserError(f"--design {options.design}: its design is not one that {asked.command} prints") from None
     answer = evaluate(asked, *design)
-    if "setting" in stated:
+    if on_page:
         return answer
     differences = dict(_differences(stated, answer.document()))
     where = max(differences, key=lambda name: differences[name], default="")
@@ -60,7 +63,7 @@ def reproduce(options: argparse.Namespace) -> "Answer":
     return dataclasses.replace(answer, also={**answer.also, "reproduced": found}, sections=[*answer.sections, said])
 
 
-_MACHINES = re.compile(r"^const machines = (\[.*\]);$", re.MULTILINE)
+_MACHINES = re.compile(r"^const machines = (\[.*\]);\r?$", re.MULTILINE)
 """Machines of a page with sliders, in its script (`hwopt/output/html/live.js`)."""
 
 
@@ -68,17 +71,26 @@ def _read(path: str) -> dict[str, Any]:
     from hwopt.catalog.load import read_text
 
     file, _, link = (path, "", "") if Path(path).exists() or "#" not in path else path.rpartition("#")
-    text = read_text(Path(file))
-    if page := _MACHINES.search(text):
-        machines, setting = {each["name"]: each for each in json.loads(page[1])}, dict(parse_qsl(link))
-        name = setting.pop("machine", min(machines, key=list(machines).index))
+    # The address bar of a browser has file://, and quotes spaces.
+    text = read_text(Path(unquote(file[7:]) if file.startswith("file://") else file))
+    page = _MACHINES.search(text)
+    try:
+        stated = json.loads(page[1] if page else text)
+    except (ValueError, RecursionError) as failure:
+        page_like = text.lstrip("\ufeff").startswith("<")
+        why = "is a page without sliders, or cut off" if page_like else f"is not JSON ({failure})"
+        raise UserError(
+            f"--design {path}: {why}; name a page of hwopt explore, or what a command printed with --json"
+        ) from None
+    if page:
+        setting = dict(parse_qsl(link, keep_blank_values=True))
+        machines = {
+            each["name"]: each for each in stated if isinstance(each, dict) and isinstance(each.get("name"), str)
+        }
+        name = setting.pop("machine", next(iter(machines), ""))
         if name not in machines:
             raise UserError(f"--design: machine '{name}' is not on {file}: {suggest(name, machines)}")
-        return machines[name] | {"setting": setting}
-    try:
-        stated = json.loads(text)
-    except (ValueError, RecursionError) as failure:
-        raise UserError(f"--design {path}: is not JSON ({failure}); name what a command printed with --json") from None
+        stated = machines[name] | {"setting": setting}
     if not isinstance(stated, dict):
         raise UserError(
             f"--design {path}: is not an answer; name a file that hwopt optimize or hwopt fleet printed with --json"
@@ -112,6 +124,16 @@ def _point_of_optimum(stated: Mapping[str, Any]) -> tuple[dict[str, str], dict[s
     return chosen, {name: _values(each) for name, each in answers.items()}
 
 
+def _with_choices(asked: argparse.Namespace, chosen: Mapping[str, str]) -> Any:
+    """Return the question of a command with the choices that its answer made."""
+    question: Any = asked_objective(asked)
+    if unlike := {
+        x for x, to in chosen.items() if not isinstance(to, str) or not isinstance(getattr(question, x, None), str)
+    }:
+        raise UserError(f"choices: '{min(unlike)}' is not a choice of {asked.objective}")
+    return dataclasses.replace(question, **chosen)
+
+
 def _optimum(asked: argparse.Namespace, chosen: Mapping[str, str], designs: Mapping[str, dict[str, Any]]) -> "Answer":
     from hwopt.calibration.intervals import question_interval
     from hwopt.design.portfolio import portfolio_of
@@ -120,10 +142,7 @@ def _optimum(asked: argparse.Namespace, chosen: Mapping[str, str], designs: Mapp
     from hwopt.solver.portfolio.solution import evaluate_portfolio
     from hwopt.solver.solution import evaluate_design
 
-    question = asked_objective(asked)
-    if unlike := chosen.keys() - vars(question).keys():
-        raise UserError(f"choices: '{min(unlike)}' is not a field of {asked.objective}")
-    objective: Any = dataclasses.replace(question, **chosen)
+    objective = _with_choices(asked, chosen)
     portfolio = portfolio_of(objective)
     if portfolio is not None:
         return portfolio_answer(evaluate_portfolio(portfolio, designs))
@@ -141,23 +160,46 @@ def _point_of_fleet(stated: Mapping[str, Any]) -> tuple[list[str], str, list[Any
     return [str(each["chip"]) for each in stated["groups"]], str(stated["layout"]), list(stated["leaves"])
 
 
-def _setting(asked: argparse.Namespace, machine: Mapping[str, Any]) -> "Answer":
+def _point_of_setting(machine: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, str], dict[str, str]]:
+    """Return the design of a page with sliders, the choices of its answer, and the setting that a link states."""
+    start = {each["name"]: float(each["value"]) for each in machine["controls"] if 0.0 < each["value"] < math.inf}
+    return start, dict(machine["chosen"].items()), machine["setting"]
+
+
+def _setting(
+    asked: argparse.Namespace, start: Mapping[str, float], chosen: Mapping[str, str], stated: Mapping[str, str]
+) -> "Answer":
     """Evaluate a setting of a page with sliders by the exact model."""
     from hwopt.calibration.intervals import question_interval
     from hwopt.design.live_model import LiveModel
     from hwopt.output.answers.optimum import solution_answer
     from hwopt.solver.solution import evaluate_design
 
-    start = {each["name"]: each["value"] for each in machine["controls"]}
-    setting = {name: read_number(text) for name, text in machine["setting"].items()}
-    for name, value in setting.items():
-        if name not in start or not value > 0.0:
-            wrong = "must be positive" if name in start else f"is not on this page: {suggest(name, start)}"
-            raise UserError(f"--design: setting '{name}' {wrong}")
-    objective: Any = dataclasses.replace(asked_objective(asked), **machine["chosen"])
-    question, design = LiveModel(objective.problem(), start).stated(setting)
+    question, controls = _with_choices(asked, chosen).problem(), dict[str, Any]()
+    with suppress(KeyError, ArithmeticError):  # malformed page
+        controls = {each["name"]: each for each in LiveModel(question, start).controls}
+    if not controls or controls.keys() != start.keys():
+        raise UserError("--design: the sliders are not those of the command that the page states; write the page again")
+    model, setting = LiveModel(question, start), {each: _slider_value(each, x, controls) for each, x in stated.items()}
+    if not model.is_buildable(setting):
+        raise UserError(
+            f"--design: {', '.join(map('='.join, stated.items()))} cannot be built with the other integers of the page"
+        )
+    question, design = model.stated(setting)
     solution = evaluate_design(question, design)
     return solution_answer(solution, question_interval(solution), solution.problem.provenance.mode)
+
+
+def _slider_value(name: str, text: str, controls: Mapping[str, Any]) -> float:
+    """Return the value of a setting, within the range of its slider."""
+    if name not in controls:
+        raise UserError(f"--design: setting '{name}' is not on this page: {suggest(name, controls)}")
+    own, value = controls[name], read_number(text, where=f"--design: setting {name}: ")
+    low, high = (own["lower"], own["upper"]) if own["group"] != "limit" else (math.ulp(0.0), math.inf)
+    if not low * (1.0 - EQUAL) <= value <= high * (1.0 + EQUAL) or (own["integer"] and value % 1.0):
+        kind = "a whole number" if own["integer"] else "a number"
+        raise UserError(f"--design: setting {name} = {text}: must be {kind} from {low:g} to {high:g}, as its slider is")
+    return value
 
 
 def _fleet(asked: argparse.Namespace, names: list[str], layout: str, leaves: list[Any]) -> "Answer":
@@ -169,6 +211,8 @@ def _fleet(asked: argparse.Namespace, names: list[str], layout: str, leaves: lis
     study = restated(fleet.run, fleet.groups, names, layout, leaves, asked.lines, asked.local_steps)
     return fleet_answer(study, fleet.title, interval(fleet.works, study), asked.constants, fleet.document, ())
 
+
+_ON_PAGE: tuple[Callable[..., Any], Callable[..., Any]] = (_setting, _point_of_setting)
 
 _KINDS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "optimize": (_optimum, _point_of_optimum),

@@ -16,6 +16,7 @@ from hwopt.design.exact import ExactModel, ExactValues
 from hwopt.design.lattices import lattice_of
 from hwopt.design.problem import Problem
 from hwopt.design.template_inputs import Input, template_inputs
+from hwopt.integers.sampling import broken
 from hwopt.model.report import TrainServeReport, outputs
 from hwopt.plan import OFFLOADED
 from hwopt.trace.scalar_program import ScalarProgram, scalar_program
@@ -158,6 +159,13 @@ class LiveModel:
                 for name, value in getattr(machine, group)._asdict().items()
             },
         }
+
+    def is_buildable(self, setting: Mapping[str, float]) -> bool:
+        """Return whether a setting's integers are whole and fulfill the relations that those of the design fulfill."""
+        start = {each["name"]: each["value"] for each in self.controls}
+        at = lambda values: self.system.coordinates_at({name: x for name, x in values.items() if name in self.whole})
+        pairs = zip(broken(self.system, at(start | dict(setting))), broken(self.system, at(start)), strict=True)
+        return not any(now and not before for now, before in pairs)
 
     def stated(self, setting: Mapping[str, float]) -> tuple[Problem, dict[str, float]]:
         """Return the question with a setting's assumptions and limits, and the variables of its design, by name, SI."""

@@ -206,7 +206,12 @@ def test_estimate_evaluates_the_setting_of_a_link(tmp_path, model):
     [
         ("#tpp=8", "did you mean 'tp'"),
         ("#tp=x", "not a number"),
-        ("#tp=-8", "must be positive"),
+        ("#tp=-8", "from 1 to"),
+        ("#time_budget_s=0", "setting time_budget_s = 0"),
+        ("#tp=1e9", "from 1 to"),
+        ("#tp=1.5", "a whole number"),
+        ("#tp=", "setting tp: ''"),
+        ("#tp=3", "tp=3 cannot be built"),
         ("#machine=b", "machine 'b'"),
     ],
 )
@@ -215,6 +220,49 @@ def test_a_wrong_link_is_refused_in_a_line(tmp_path, link, words):
     page_of(path, NAME)
     code, out, err = run("estimate", "--design", f"{path}{link}")
     assert code == 2 and out == "" and words in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"controls": None},
+        {"controls": []},
+        {"controls": [{"name": "tp", "value": "x"}]},
+        {"controls": [{"name": "tp", "value": 10**400}]},
+        {"controls": [{"name": "tp", "value": 1e300}]},
+        {"chosen": [1]},
+        {"chosen": {"no_field": "h200"}},
+        {"chosen": {"power_budget_w": "x"}},
+        {"command": "rm -rf ."},
+        {"command": "hwopt fleet"},
+        {"command": "hwopt sweep train_cost --out store"},
+        {"command": "hwopt optimize train_cost --free all"},
+        {"name": ["a"]},
+    ],
+)
+def test_a_page_edited_by_hand_is_refused_in_a_line(tmp_path, monkeypatch, change):
+    monkeypatch.chdir(tmp_path)
+    page_of(tmp_path / "page.html", NAME)
+    text = (tmp_path / "page.html").read_text()
+    (stated,) = json.loads(_MACHINES.search(text)[1])
+    (tmp_path / "page.html").write_text(
+        _MACHINES.sub(lambda _: f"const machines = {json.dumps([stated | change])};", text)
+    )
+    code, out, err = run("estimate", "--design", "page.html")
+    assert code == 2 and out == "" and err.startswith("hwopt: ") and err.count("\n") == 1
+    assert [each.name for each in tmp_path.iterdir()] == ["page.html"]
+
+
+def test_a_page_cut_off_or_moved(tmp_path):
+    path = tmp_path / "a page.html"
+    page_of(path, NAME)
+    text = path.read_text()
+    assert run("estimate", "--design", f"file://{str(path).replace(' ', '%20')}#tp=1")[2] == ""
+    path.write_text(text.replace("\n", "\r\n"), newline="")
+    assert run("estimate", "--design", path)[2] == ""
+    path.write_text(text[: text.index("const machines") + 500])
+    code, _, err = run("estimate", "--design", path)
+    assert code == 2 and "cut off" in err
 
 
 def test_explore_refuses_before_it_searches(tmp_path):
