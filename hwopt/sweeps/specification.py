@@ -401,6 +401,8 @@ def _cases(
 ) -> tuple[SweepCase, ...]:
     """Return the cases of a sweep; over continuous hardware, a redesign, the stock part and slices of a torus are one case."""
     cases = {}
+    if not as_sold and (getattr(objective, "slice", "") or "slice" in choices):
+        raise UserError("slice: a sweep over free hardware has domains of any size: add --as-sold, or remove it")
     for each in combinations(objective, choices, MOST_CASES):
         problem = each.objective.problem() if as_sold else each.objective.problem().continuous
         chosen = tuple(

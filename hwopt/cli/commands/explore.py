@@ -3,6 +3,7 @@
 import argparse
 from dataclasses import replace
 
+from hwopt import escape
 from hwopt.cli.commands import optimize
 from hwopt.cli.flags import Flag
 from hwopt.cli.paths import REPORT
@@ -28,5 +29,7 @@ def answer(options: argparse.Namespace) -> Rendered:
     if options.export is not None or options.regime == "relaxed":
         raise UserError("explore: its page is about designs that can be built: leave out --export and --regime relaxed")
     found = optimize.answer(options)
-    screen = lambda: f"{wrapped(found.document()['verdict'], '', '')}\n\nPage with sliders: {options.report}"
+    screen = lambda: (
+        f"{wrapped(found.document()['verdict'], '', '')}\n\nPage with sliders: {escape.line(options.report)}"
+    )
     return Rendered(found.document, screen, found.feasible, found.page)

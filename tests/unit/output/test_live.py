@@ -265,6 +265,12 @@ def test_a_page_cut_off_or_moved(tmp_path):
     assert code == 2 and "cut off" in err
 
 
+@pytest.mark.parametrize("flags", [["--slice", "4x4x4"], ["--choices", "slice=4x4x4|8x8x8"]])
+def test_a_sweep_over_free_hardware_refuses_a_slice(flags):
+    code, out, err = run("sweep", "train_time", "--chip", "tpu-v5p", "--samples", "10", *flags)
+    assert code == 2 and out == "" and "--as-sold" in err and err.count("\n") == 1
+
+
 def test_explore_refuses_before_it_searches(tmp_path):
     for arguments, words in (
         (["portfolio"], "--only NAME"),
@@ -300,5 +306,7 @@ def test_explore_writes_its_page_and_opens_it_where_there_is_a_display(
     assert _MACHINES.search(path.read_text()) and shown == [path.as_uri()] * opened
     path.write_text("old")
     assert run("explore", "train_cost", "--no-open")[0] == code and path.read_text() != "old" and len(shown) == opened
+    out = run("explore", "train_cost", "--no-open", "--report", "a\x1b[2J\nb.html")[1]
+    assert "\x1b" not in out and out.splitlines()[-1].startswith("Page with sliders: a")
     code, out, _ = run("explore", "train_cost", "--json")
     assert json.loads(out)["schema"].startswith("urn:hwopt:schema:explore:") and len(shown) == opened
