@@ -9,6 +9,7 @@ import pytest
 import hwopt
 from hwopt.design.exact import ExactModel
 from hwopt.design.lattices import lattice_of
+from hwopt.design.machine_parts import CLOCK_PIECES
 from hwopt.integers.boxes import Boxes
 from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.output.text.shadow_prices import price_words
@@ -26,13 +27,13 @@ from tests.rotation import one_in
 GOOD = {
     "tp": 4, "ep": 1, "pp": 1, "batch": 287, "replicas": 6, "prefill_tp": 4, "prefill_ep": 1, "prefill_pp": 8,
     "prefill_batch": 2, "prefill_replicas": 2, "groups": 2, "chips_per_rack": 8, "nics_per_server": 2, "hbm_stacks": 1,
-    "dies": 1, "clock_ratio_piece": 242,
+    "dies": 1, "clock_ratio_piece": 242 * CLOCK_PIECES // 256,
 }  # fmt: skip
 """A design for a p99 of 0.6 s."""
 
 CLOSE = GOOD | {
     "batch": 244, "pp": 8, "replicas": 1, "prefill_tp": 16, "prefill_pp": 10, "prefill_batch": 3, "chips_per_rack": 16,
-    "nics_per_server": 8, "clock_ratio_piece": 256,
+    "nics_per_server": 8, "clock_ratio_piece": CLOCK_PIECES,
 }  # fmt: skip
 """One whose p99 is about 0.3 s at the fastest end of its piece."""
 
@@ -66,7 +67,7 @@ class Case:
         for name in ("batch", "replicas", "prefill_pp", "prefill_batch", "prefill_replicas", "nics_per_server"):
             factor = np.exp(self.rng.uniform(-0.4, 0.5, len(points)))
             points[:, at[name]] = np.maximum(1, np.round(base[at[name]] * factor))
-        points[:, at["clock_ratio_piece"]] = self.rng.integers(200, 257, len(points))
+        points[:, at["clock_ratio_piece"]] = self.rng.integers(CLOCK_PIECES * 25 // 32, CLOCK_PIECES + 1, len(points))
         points = points[self.lattice.valid(points)]
         (piece,) = self.lattice.pieces
         edges, number = np.array(piece.edges), points[:, at["clock_ratio_piece"]]
@@ -81,7 +82,8 @@ class Case:
         wide = np.isin(self.lattice.names, ["tp", "prefill_tp", "ep", "prefill_ep"], invert=True)
         low = np.maximum(1, np.round(points * self.rng.choice([1.0, 0.9, 0.5], points.shape))).astype(int)
         high = np.round(points * self.rng.choice([1.0, 1.1, 2.0], points.shape)).astype(int)
-        high[:, self.lattice.at["clock_ratio_piece"]] = np.minimum(high[:, self.lattice.at["clock_ratio_piece"]], 256)
+        piece = self.lattice.at["clock_ratio_piece"]
+        high[:, piece] = np.minimum(high[:, piece], CLOCK_PIECES)
         boxes, left = self.lattice.propagate(Boxes(np.where(wide, low, points), np.where(wide, high, points)))
         assert len(left) == len(points)
         assert (boxes.low <= points).all() and (points <= boxes.high).all()
