@@ -177,7 +177,8 @@ def codesign() -> Finding:
 
     def gained(machine, stack: str, precision: str) -> float:
         chip, around = machine
-        return speed(best_of(CHIPS, chip, precision=precision, stack=stack, **around))
+        undocumented = precision == "fp8" and stack == "megatron-2021"  # asked as if that software had 8-bit products
+        return speed(best_of(CHIPS, chip, precision=precision, stack=stack, any_software=undocumented, **around))
 
     base = gained(old, "megatron-2021", "bf16")
     chip, software, format = (
