@@ -26,7 +26,7 @@ BOXES = {
     "tp": (1.0, 4.0), "cp": (1.0, 1.0), "zero": (1.0, 1.0), "pp": (1.0, 1.0), "virtual_stages": (1.0, 1.0),
     "micro_batch": (1.0, 1.0),
 }  # fmt: skip
-CHIPS, COOLINGS = ("h100-sxm", shared_out(("tpu-v5p", "h200"), 2)[0]), ("air", "direct-liquid")
+CHIPS, COOLINGS = ("h100-sxm", shared_out(("tpu-v4", "h200"), 2)[0]), ("air", "direct-liquid")
 """Of one lattice at each second commit, of two at the others."""
 
 
