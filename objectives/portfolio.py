@@ -9,7 +9,7 @@ from hwopt.design.portfolio import Member, Portfolio, parts_of, with_joint_budge
 from hwopt.design.problem import Budget, Problem
 from hwopt.errors import UserError, suggest
 from hwopt.units import pretty
-from objectives.machine import BUDGETS, CHOICES, NO_LIMIT
+from objectives.fields import BUDGETS, CHOICES, NO_LIMIT
 from objectives.member_list import SHARED, TOGETHER, StatedMember, read_list
 
 EXAMPLE = Path(__file__).with_name("portfolio.toml")

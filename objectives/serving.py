@@ -21,7 +21,8 @@ from hwopt.plan import Disaggregated, Plan, ServingLayout
 from hwopt.units import separated
 from hwopt.workload.service import Service
 from hwopt.workload.transformer import cache_copies, tensor_degrees
-from objectives.machine import BUDGETS, CHOICES, NO_LIMIT, OPENED, MachineQuestion, meanings
+from objectives.fields import BUDGETS, CHOICES, NO_LIMIT, meanings
+from objectives.machine import OPENED, MachineQuestion
 
 _BUDGETS = {
     "ttft_budget_s": "time_to_first_token_full_batch_s",

@@ -12,7 +12,8 @@ from hwopt.errors import UserError
 from hwopt.plan import TrainServePlan
 from hwopt.units import pretty
 from hwopt.workload.train_serve import TrainServe
-from objectives.machine import CHOICES, NO_LIMIT, MachineQuestion, meanings
+from objectives.fields import CHOICES, NO_LIMIT, meanings
+from objectives.machine import MachineQuestion
 from objectives.serve_cost import ServeCost
 from objectives.train_cost import TrainCost
 from objectives.training import ANY_SOFTWARE

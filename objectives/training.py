@@ -21,7 +21,8 @@ from hwopt.units import separated
 from hwopt.workload.operators import Operators
 from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import Transformer, active_parameters, total_parameters
-from objectives.machine import BEST, BUDGETS, CHOICES, NO_LIMIT, MachineQuestion, meanings
+from objectives.fields import BUDGETS, CHOICES, NO_LIMIT, meanings
+from objectives.machine import BEST, MachineQuestion
 
 BATCH_ROOM = 0.05
 """Relative range of the global batch around the specified one, so that it divides among the replicas (assumption: the

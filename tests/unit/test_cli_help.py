@@ -16,7 +16,7 @@ from hwopt.cli.examples import ANSWERS
 from hwopt.cli.flags import COMMON
 from hwopt.cli.parser import COMMANDS, build_parser, objective_of
 from hwopt.cli.question import field_flags
-from objectives.machine import NOT_LIMITED
+from objectives.fields import NOT_LIMITED
 
 ASK = ("optimize", "sensitivity", "sweep", "sources")
 HELPS = [

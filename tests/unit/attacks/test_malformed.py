@@ -23,7 +23,7 @@ from hwopt.cli.parser import COMMANDS, build_parser
 from hwopt.cli.question import field_flags
 from hwopt.cli.value_types import SWITCH, TEXT
 from hwopt.units import unit_in_name
-from objectives.machine import COUNTS
+from objectives.fields import COUNTS
 from tests.rotation import rotated
 
 NUMBERS = (
