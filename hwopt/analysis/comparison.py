@@ -80,9 +80,19 @@ class Candidate(Result):
 
 
 def candidates_of(choices: Sequence[Branch]) -> list[Candidate]:
-    """Return combinations of choices as candidates. **Arguments:** `choices`: their outcomes, the best first."""
-    best = next((each.solution for each in choices if each.fate is BranchOutcome.best), None)
-    return [Candidate(each.name, each.solution, each.refused).beside(best) for each in choices]
+    """Return combinations of choices as candidates.
+
+    Slices of one torus do not tie: they have the same chip and software, so that the model's error is the same for them.
+
+    **Arguments:** `choices`: their outcomes, the best first.
+    """
+    best = next((each for each in choices if each.fate is BranchOutcome.best), None)
+    candidates = [Candidate(each.name, each.solution, each.refused).beside(best and best.solution) for each in choices]
+    apart = lambda each: [pair for pair in each.chosen if pair[0] != "slice"]
+    return [
+        replace(found, tied=found.tied and best is not None and apart(each) != apart(best))
+        for each, found in zip(choices, candidates, strict=True)
+    ]
 
 
 @dataclass(frozen=True)

@@ -41,14 +41,14 @@ def reproduce(options: argparse.Namespace) -> "Answer":
     stated = _read(options.design)
     asked = _command(options.design, stated, options.cli.parse)
     on_page = "setting" in stated and asked.command != "fleet"
-    evaluate, point = _ON_PAGE if on_page else _KINDS[asked.command]
+    evaluate, point = _KINDS[asked.command]
     try:
-        design = point(stated)
+        design = _point_of_setting(stated) if on_page else point(stated)
     except (KeyError, TypeError, AttributeError, OverflowError):  # malformed file; evaluation errors are not caught
         raise UserError(f"--design {options.design}: its design is not one that {asked.command} prints") from None
-    answer = evaluate(asked, *design)
     if on_page:
-        return answer
+        return _setting(asked, *design, options.command_line)
+    answer = evaluate(asked, *design)
     differences = dict(_differences(stated, answer.document()))
     where = max(differences, key=lambda name: differences[name], default="")
     largest = differences.get(where, 0.0)
@@ -167,9 +167,13 @@ def _point_of_setting(machine: Mapping[str, Any]) -> tuple[dict[str, float], dic
 
 
 def _setting(
-    asked: argparse.Namespace, start: Mapping[str, float], chosen: Mapping[str, str], stated: Mapping[str, str]
+    asked: argparse.Namespace,
+    start: Mapping[str, float],
+    chosen: Mapping[str, str],
+    stated: Mapping[str, str],
+    command: str,
 ) -> "Answer":
-    """Evaluate a setting of a page with sliders by the exact model."""
+    """Evaluate a setting of a page with sliders by the exact model. **Arguments:** `command`: that states page and setting."""
     from hwopt.calibration.intervals import question_interval
     from hwopt.design.live_model import LiveModel
     from hwopt.output.answers.optimum import solution_answer
@@ -187,7 +191,12 @@ def _setting(
         )
     question, design = model.stated(setting)
     solution = evaluate_design(question, design)
-    return solution_answer(solution, question_interval(solution), solution.problem.provenance.mode)
+    return solution_answer(
+        solution,
+        question_interval(solution),
+        solution.problem.provenance.mode,
+        reproduce=command.removesuffix(" --json"),
+    )
 
 
 def _slider_value(name: str, text: str, controls: Mapping[str, Any]) -> float:
@@ -211,8 +220,6 @@ def _fleet(asked: argparse.Namespace, names: list[str], layout: str, leaves: lis
     study = restated(fleet.run, fleet.groups, names, layout, leaves, asked.lines, asked.local_steps)
     return fleet_answer(study, fleet.title, interval(fleet.works, study), asked.constants, fleet.document, ())
 
-
-_ON_PAGE: tuple[Callable[..., Any], Callable[..., Any]] = (_setting, _point_of_setting)
 
 _KINDS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "optimize": (_optimum, _point_of_optimum),

@@ -94,6 +94,7 @@ def solution_answer(
     sensitivities: tuple[Sequence[Parameter], str] | None = None,
     command_line: str = "",
     movable: Sequence[LiveMachine] = (),
+    reproduce: str = "",
 ) -> Answer:
     """Return the answer of `optimize` to one question.
 
@@ -107,6 +108,7 @@ def solution_answer(
     - `sensitivities`: for a page, from `hwopt.analysis.sensitivity.parameters_of`.
     - `command_line`: for a page, the command that produced the answer.
     - `movable`: for a page, the machines of its live part.
+    - `reproduce`: the command that evaluates the answer again, where a file of the answer does not suffice.
     """
     problem, report, proof = solution.problem, solution.report, solution.certificate
     goal, sources, each_machine = problem.objective, problem.sources, machines(report)
@@ -141,7 +143,7 @@ def solution_answer(
             *proof_words(proof, goal.unit),
             *([("integrality gap", price_of_parts(price, goal.unit))] if price else []),
             ("constants", interval_words(report, around, constants) if solution.feasible and one else constants or "not stated"),
-            ("validity", MODEL_ONLY), ("reproduce", f"{REPRODUCE}, where ANSWER.json is this answer with --json"),
+            ("validity", MODEL_ONLY), ("reproduce", reproduce or f"{REPRODUCE}, where ANSWER.json is this answer with --json"),
         ])]),
         Section("A Pareto front around this design", front),
         Section(
@@ -155,6 +157,7 @@ def solution_answer(
         (f"least {name}", least if solution.feasible else ""),
         (solution.outcome.status, solution.outcome is Outcome.proved, binds),
         sections, sources, solution.feasible, question=problem.name, details=solution.headline if solution.feasible else "",
+        also={"reproduce": reproduce} if reproduce else {},
     )  # fmt: skip
 
 

@@ -1,5 +1,5 @@
 "use strict";
-// The model of the question, as the table of operations that hwopt evaluates, and sliders for what varies. Nothing is loaded.
+// The model of the question as a function, and sliders for its inputs. Nothing is loaded.
 (() => {
 const {exp, log, sqrt, pow, log1p, expm1, abs, floor, ceil, sign, tanh, max, min} = Math;
 

@@ -62,6 +62,14 @@ def test_differences_within_both_ranges_are_ties(answer):
     assert other.share and other.tied == (np.log1p(other.share) <= np.hypot(*widths)) and not best.tied
     words = f"Tie, within each other's range (80 %): {best.name} and {other.name}."
     assert (words in solution_answer(answer).verdict) == other.tied
+    first, second = answer.choices
+    dearer = dataclasses.replace(first.solution, objective=1.001 * first.solution.objective)
+    for name, tied in (("slice", False), ("cooling", True)):  # slices have one chip, and one error of the model
+        pair = [
+            dataclasses.replace(each, solution=solution, chosen=((name, value),))
+            for each, solution, value in ((first, first.solution, "a"), (second, dearer, "b"))
+        ]
+        assert [each.tied for each in candidates_of(pair)] == [False, tied]
     assert tie_words([best, dataclasses.replace(other, tied=True)]) == words
     assert tie_words([best, dataclasses.replace(other, tied=False)]) == tie_words([]) == ""
 

@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import shlex
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 
@@ -188,15 +189,18 @@ def run(*arguments):
     return code, out.getvalue(), err.getvalue()
 
 
-def test_estimate_evaluates_the_setting_of_a_link(tmp_path, model):
+def test_estimate_evaluates_the_setting_of_a_link(tmp_path):
     path = tmp_path / "it's # 1.html"
-    page_of(path, NAME)
+    (model,) = page_of(path, NAME)
     code, out, _ = run("estimate", "--design", f"{path}#tp=8&chips=2048&pp=4&time_budget_s=1e9", "--json")
     document = json.loads(out)
     assert document["design"]["tp"]["value"] == 8 and document["design"]["chips"]["value"] == 2048
     assert code == (0 if document["feasible"] else 1)
-    direct = evaluate_design(*model.stated({"time_budget_s": 1e9}))
-    assert document["objective"]["value"] == pytest.approx(direct.objective, rel=0.5)
+    direct = evaluate_design(*model.stated({"tp": 8, "chips": 2048, "pp": 4, "time_budget_s": 1e9}))
+    assert document["objective"]["value"] == pytest.approx(direct.objective, rel=1e-9)
+    again = shlex.split(document["reproduce"])
+    assert again[:3] == ["hwopt", "estimate", "--design"]
+    assert json.loads(run(*again[1:], "--json")[1])["objective"] == document["objective"]
     code, out, _ = run("estimate", "--design", path, "--json")
     assert json.loads(out)["design"]["tp"]["value"] == 1
 
