@@ -74,7 +74,7 @@ CHOICES = {
     "memory": "HBM generation to which --design is ported, or with which --free hbm replaces a stock chip's stacks; "
     "default that of the chip or design",
     "free": "components to optimize, joined by +: hbm, links, domain, clock, storage, nics, racks, or all; none is the chip's "
-    "system as it is sold; beside hbm and links, the stock chip is a candidate as well (stock); coolant lets the search choose "
+    "system as it is sold; with hbm or links, the stock chip is a candidate too (stock); coolant lets the search choose "
     "its supply temperature",
     "slice": "shape of the torus of a scale-up domain, one that is rented, such as 8x8x16; default best, chosen by the search "
     "among those of whole racks; --free domain allows any size",

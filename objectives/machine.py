@@ -65,13 +65,13 @@ COOLANT = "coolant"
 its own node relaxations."""
 
 REDESIGNED = ("hbm", "links")
-"""Those of `FREE` that require a chip that is not sold."""
+"""Words of `FREE` that require a chip that is not sold."""
 
 STOCK = "stock"
-"""Word in `free` for the chip as it is sold, beside a redesign of it: its memory and links are not exchanged."""
+"""Word in `free` for the chip as it is sold, whose memory and links are not exchanged."""
 
 OPENED = frozenset({"nics", "racks"})
-"""Those of `FREE` that keep the stock chip: only how servers and racks are put together."""
+"""Words of `FREE` that keep the stock chip and change only the composition of servers and racks."""
 
 _SOLD_CLOCK = "half to all of the clock that it is sold with"
 

@@ -94,7 +94,7 @@ def _entry(
     **Arguments:**
 
     - `noun`: name of one entry, for messages.
-    - `meaning`: what the entries describe.
+    - `meaning`: the things that the entries describe.
     - `kind`, `of`: the module's class, and the part of its fields that this file states.
     - `texts`, `numbers`, `tables`: required keys in addition to the module's.
     - `optional_texts`, `optional`, `optional_tables`: optional ones.

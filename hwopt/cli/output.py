@@ -111,7 +111,7 @@ def bar(options: argparse.Namespace, objective: Any, first: bool = True) -> Iter
 
     **Arguments:**
 
-    - `options`: the parsed command line. `--json` turns the bar off, as does an output that is no terminal.
+    - `options`: the parsed command line. `--json`, or an output that is not a terminal, turns the bar off.
     - `objective`: the design problem, for the unit of its objective.
     - `first`: whether this is the first of several processes that share a sweep. The others show no bar.
 

@@ -35,7 +35,7 @@ def page_path(options: argparse.Namespace) -> Path | None:
 
 
 def open_page(path: Path) -> None:
-    """Open a page in the user's browser; do nothing where there is no display, or no browser."""
+    """Open a page in the user's browser; do nothing without a display or a browser."""
     if sys.platform in ("darwin", "win32") or {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
         webbrowser.open(path.as_uri())
 

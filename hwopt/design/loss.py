@@ -1,4 +1,4 @@
-"""A design question as differentiable functions of one vector, for optax, SciPy and gradient methods of one's own."""
+"""A design question as differentiable functions of one vector, for optax, SciPy and a user's gradient method."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from hwopt.units import pretty
 from hwopt.validation import check_question, names_of, number_of
 
 FREED = 2.0
-"""Factor up and down within which a number may move that `free` names: no price or limit holds it."""
+"""Factor up and down within which a number may move that `free` names: no price or limit bounds it."""
 
 
 def _most(each: Input) -> float:

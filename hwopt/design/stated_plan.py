@@ -25,7 +25,7 @@ _NEAR = 64
 def part_value(name: str, text: str) -> float:
     """Return the value of a part of a plan from its text: that of its variable, or 0 and 1 for no and yes.
 
-    **Raises:** `UserError` for a text that is no value of this part.
+    **Raises:** `UserError` for a text that is not a value of this part.
     """
     if name == "recompute":
         if text not in KNOWN[name].words:
@@ -98,7 +98,7 @@ def _exists(problem: Problem) -> bool:
 
 
 def _intent(problem: Problem, stated: dict[str, float]) -> str:
-    """Return the nearest possible values on both sides of the last part that alone can mend the contradiction, in words."""
+    """Return the nearest possible values on both sides of the last part that alone can resolve the contradiction, in words."""
     rack = lattice_of(problem).by_name.get("chips_per_rack")
     sizes = lattice_of(problem).values_of(rack) if rack else [1]
     split = math.prod(x for each, x in stated.items() if each in ("tp", "pp", "cp", "dp", "replicas"))

@@ -97,7 +97,7 @@ def machine(cluster: Cluster, given: Lifted | None, workload: TrainingRun | Serv
 
     - `cluster`: the cluster at its requested clock.
     - `given`: values of the lifted variables; None to compute the operating point.
-    - `workload`: what the storage is sized for; None for the storage that any cluster has.
+    - `workload`: the workload that the storage is sized for; None for the storage that any cluster has.
     """
     if workload is not None:
         cluster = stocked(cluster, workload)

@@ -28,7 +28,7 @@ class Deadline:
 
     @property
     def stop(self) -> Literal["time limit", "node limit"]:
-        """What ended a search that did not complete: the deadline where it has passed, else the limit on nodes."""
+        """Return the reason why a search did not complete: the deadline if it has passed, else the limit on nodes."""
         return "time limit" if self.over else "node limit"
 
     @property

@@ -139,7 +139,7 @@ def optimize(
                 )
             except NotDGP as reason:
                 raise UserError(
-                    f"choices: a combination cannot be proved beside others: {reason}; ask about each alone"
+                    f"choices: a combination cannot be proved together with others: {reason}; solve each alone"
                 ) from None
         asked = question_of(objective)
         problem = asked if regime == "certified" else asked.continuous

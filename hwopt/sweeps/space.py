@@ -150,7 +150,7 @@ class Space:
 
         **Arguments:** `columns`: variable name -> one value for all designs, or a value for each design.
 
-        **Raises:** `UserError` for a name that is no variable of the problem.
+        **Raises:** `UserError` for a name that is not a variable of the problem.
         """
         for name in columns:
             if name not in self.variables:

@@ -59,6 +59,6 @@ def _text(symbol: Symbol, arguments: list[str]) -> str:
 
 
 def literal(value: Any) -> str:
-    """Return the shortest literal of a number in JavaScript, in parentheses if negative, since `a--1` is no difference."""
+    """Return the shortest literal of a number in JavaScript, in parentheses if negative, since `a--1` is not valid."""
     text = repr(float(value)).removesuffix(".0").replace("inf", "Infinity").replace("nan", "NaN")
     return f"({text})" if text.startswith("-") else text

@@ -34,7 +34,7 @@ LARGE = SMALL | {
     "tp": 2, "cp": 2, "activations_tier": 2, "chips": 2016, "global_batch_sequences": 2016, "scale_up_domain": 24,
     "chips_per_rack": 24, "scale_up_lanes": 5, "dies": 3,
 }  # fmt: skip
-"""Few large ones, whose activations leave the chips as no software documents it."""
+"""Few large ones, whose activations leave the chips in a way that no software documents."""
 
 
 def drawn(**fields):

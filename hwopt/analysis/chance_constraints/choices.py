@@ -54,7 +54,7 @@ def best_confident_choice(
             options=asking.options,
         )
     except NotDGP as reason:
-        raise UserError(f"choices: a combination cannot be proved beside others: {reason}") from None
+        raise UserError(f"choices: a combination cannot be proved together with others: {reason}") from None
     if not plain.feasible:
         return plain
     best, said, rows = None, plain, []

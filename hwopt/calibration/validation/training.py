@@ -52,7 +52,7 @@ def completed(row: MeasuredRun, assumed: list[str]) -> MeasuredRun:
     that is not stated gets a usual size.
 
     A blank tp or pp becomes 1 where every chip is a replica, as does one without a column. Otherwise the row gets the possible plan
-    with the smallest `tp x pp x cp`. That plan only stands in: the prediction later averages over all possible plans.
+    with the smallest `tp x pp x cp`. That plan is only a placeholder: the prediction later averages over all possible plans.
 
     **Arguments:**
 

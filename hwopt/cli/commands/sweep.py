@@ -134,7 +134,7 @@ def _tables(options: argparse.Namespace) -> list[Path]:
 def _optima(options: argparse.Namespace) -> "Answer":
     """Return certified optima at levels of budgets."""
     if stranger := foreign(options, FLAGS, "frontier"):
-        raise UserError(f"{stranger[0]}: has no meaning beside --frontier, which optimizes instead of sampling")
+        raise UserError(f"{stranger[0]}: has no meaning with --frontier, which optimizes instead of sampling")
     outputs, objective = Outputs.of(options), asked_objective(options)
     from hwopt.analysis.frontier import frontier
     from hwopt.output.answers.frontier import frontier_answer

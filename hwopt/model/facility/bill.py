@@ -31,7 +31,7 @@ class BillLine(NamedTuple):
 def bill_lines(cluster: Cluster, workload: TrainingRun | Service | None = None) -> dict[str, BillLine]:
     """Return the bill of materials of a cluster by part name; a count may be 0.
 
-    **Arguments:** `workload`: what the storage is sized for.
+    **Arguments:** `workload`: the workload that the storage is sized for.
 
     Sums of `count x unit` are `capex_usd` and `peak_power_w`. Spares are equipment on shelves, without power. Power of fans,
     supplies, cooling and conversion is counted per watt that they serve. All prices are 0 for a user who rents.

@@ -103,7 +103,7 @@ def lines_usd_per_s(cluster: Cluster) -> Scalar:
 
 
 def building_usd_per_w(cluster: Cluster) -> Scalar:
-    """Return what building and cooling cost per watt of IT power, USD/W.
+    """Return the cost of building and cooling per watt of IT power, USD/W.
 
     Construction cost is stated for halls with the usual coolant. With another coolant, it scales with the power at the meter on
     the design day, because chillers, transformers and generators are sized for it (assumption; the shell is not).

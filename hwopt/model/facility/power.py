@@ -49,7 +49,7 @@ def storage_w(cluster: Cluster) -> Scalar:
     """Return the power of the storage servers, W.
 
     It is a sum of two terms, one proportional to capacity and one to checkpoint bandwidth. Fans and power supplies of the storage
-    are included. The storage stands in halls of its own, outside the racks of the chips.
+    are included. The storage is in separate halls, outside the racks of the chips.
     """
     storage = cluster.storage
     rate_w = cluster.chips * storage.checkpoint_bytes_per_s_per_chip * storage.energy_j_per_byte

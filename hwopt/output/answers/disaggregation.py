@@ -115,7 +115,7 @@ def splits_section(
             said.append("The difference lies within this interval: measurements may reverse the answer.")
     if "time_to_first_token" not in " ".join(search.limits) and any(each.best.plan.disaggregated for each in splits):
         said.append(
-            f"No limit of TTFT was asked: the batch of prefill prompts was chosen by {search.objective.name} alone. A first token "
+            f"No limit of TTFT was stated: the batch of prefill prompts was chosen by {search.objective.name} alone. A first token "
             "waits for the whole batch."
         )
     several = len({each.way for each in splits if each.best.plan.disaggregated}) > 1

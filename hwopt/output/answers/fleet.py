@@ -244,7 +244,7 @@ def worth_words(whole: FleetAnswer, place: int, each: GroupValue) -> list[str]:
     energy = f"uses {abs(mwh):,.3g} MWh {'more' if mwh > 0.0 else 'less'}"
     now = _J_PER_KWH * float(whole.report.electricity_usd_per_j[place])
     if math.isinf(each.most_usd_per_j):
-        owned = "at any price of electricity, as the run needs less of it"
+        owned = "at any price of electricity, as the run needs less energy"
     else:
         standing = pretty(_S_PER_DAY * sum(map(float, whole.report.standing_usd_per_s)), "USD")
         owned = (

@@ -162,7 +162,7 @@ def solution_answer(
 
 
 def capital_words(solution: Solution) -> list[str]:
-    """Return what the machine costs, what the run uses of it and how it is financed; and chips whose price is an estimate."""
+    """Return the cost of the machine, the run's share, the financing, and the chips whose price is an estimate."""
     report, capital = solution.report, pretty(float(solution.report.capex_usd), "USD")
     used = getattr(report, "run_cost_usd", None)
     whole = f"The run uses {pretty(float(used), 'USD')} of" if used is not None else "The machine is"

@@ -93,7 +93,7 @@ NO_OPTIMUM = Keys({
 
 
 def _bounds(answer: Sensitivity) -> dict[str, tuple[str, float]]:
-    """Return the variables that stand at a bound, each with its side and elasticity."""
+    """Return the variables at a bound, each with its side and elasticity."""
     return answer.optimum.bounds if answer.optimum else {}
 
 

@@ -69,14 +69,14 @@ LIMITS = (
             & (f.recompute_full < 1)
             & ((np.abs(_of_chunk(f) - np.round(_of_chunk(f))) > 1e-6) | (f.layers % f.chunks > 0))
         ),
-        "full recomputation of a share {recompute_full:.3g} of the layers, which is no whole number in each of {chunks} chunks",
+        "full recomputation of a share {recompute_full:.3g} of the layers, which is not a whole number in each of {chunks} chunks",
     ),
     Limit(
         lambda f: (f.recompute_attention > 0) & (f.recompute_attention < 1),
         "attention recomputed in a share of the layers",
     ),
 )
-"""What the flags cannot express."""
+"""Name the parts of a plan that the flags cannot express."""
 
 
 def chunk_layers(layers: int, pp: int, virtual_stages: int) -> list[int]:

@@ -45,7 +45,7 @@ _USUAL_TOKENS = 8192
 
 
 class LaunchGroup(NamedTuple):
-    """Group of chips: the number of instances, and the command that starts one, on every host of it."""
+    """Group of chips: the number of instances, and the command that starts an instance on each of its hosts."""
 
     role: str
     instances: int

@@ -16,7 +16,7 @@ from hwopt.output.text.plans import integral
 from hwopt.types import PRECISIONS
 
 OWN = "data, tokenizer, learning rate schedule, saving"
-"""What no plan and no config states."""
+"""Settings that neither a plan nor a config states."""
 
 
 class TrainingFile(NamedTuple):
@@ -43,7 +43,7 @@ class Trainer:
     **Arguments:**
 
     - `name`: name of the file; a script of bash starts the software itself.
-    - `program`: what torchrun starts.
+    - `program`: the program that torchrun starts.
     - `write`: returns settings, environment and notes of a run, or raises `UserError` for formats that it does not have.
     - `lines`: yields the settings as lines of the file.
     - `families`: chip families that it runs on.

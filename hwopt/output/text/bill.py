@@ -136,7 +136,8 @@ def systems(solution: Solution) -> list[SystemCount]:
 def cluster_bill(cluster: Cluster, workload: Any, records: Mapping[str, Record]) -> list[dict[str, Any]]:
     """Return the bill of materials of a given cluster, for JSON: one row per component, the most expensive first.
 
-    **Arguments:** `workload`: what its storage is sized for; `records`: its catalog entries, by kind of part, such as `chip`.
+    **Arguments:** `workload`: the workload that its storage is sized for; `records`: its catalog entries, by part, such
+    as `chip`.
     """
     return [row._asdict() for row in _dearest_first(_rows(cluster, workload, records))]
 

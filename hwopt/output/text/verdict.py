@@ -96,7 +96,7 @@ def purchase(solutions: Sequence[Solution]) -> str:
 
 
 def bought(solution: Solution, around: Interval | None) -> str:
-    """Return what to buy and what it does, or how the search ended where there is no feasible design."""
+    """Return the purchase and its performance, or the outcome of a search without a feasible design."""
     if not solution.feasible:
         return solution.headline
     does = achieved(solution.report, around)

@@ -84,7 +84,7 @@ def choice_states(
     for each in asked:
         if each.question is not None and (why := reason_without_lattice(each.question)):
             name = Combination(each.chosen, objective).name
-            raise UserError(f"choices: {name} cannot be proved beside others: {why}; ask about it alone")
+            raise UserError(f"choices: {name} cannot be proved together with others: {why}; solve it alone")
     refuse_strange([(each.chosen, each.refused) for each in asked], choices)
     return asked
 

@@ -26,7 +26,7 @@ def for_plans(pool) -> float:
 
 
 def offloads(plan) -> float:
-    """Parts of the state that are offloaded, all three of them counted as one."""
+    """Offloaded parts of the state; all three count as one."""
     return min(plan.weights_offloaded + plan.optimizer_offloaded + plan.activations_offloaded, 1.0)
 
 

@@ -73,7 +73,7 @@ def feeding(run, cluster) -> float:
 def waiting(run, cluster, plan, on_chip: float, nic_s: float) -> tuple[dict[str, float], float]:
     """Seconds that a step waits for pool, input, slow chips and other sites, and those that it hides of them.
 
-    `nic_s`: what leaves the scale-up domain, by a NIC that may use the pool's link.
+    `nic_s`: traffic that leaves the scale-up domain, by a NIC that may use the pool's link.
     """
     overlap, between = cluster.stack.dp_overlap, cluster.sites.overlap
     (link_s, memory_s), exchanged = pool.stream(run, cluster, plan), exchange(run, cluster.sites, plan)

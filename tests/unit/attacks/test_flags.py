@@ -174,8 +174,8 @@ def test_numbers_say_what_to_write(arguments, said, capsys):
         ([*ESTIMATE, "--input-tokens", "64"], "remove it, or use --mode serve, prefill or decode"),
         ([*ESTIMATE, "--mode", "decode", "--prefill-plan", "tp=2"], "applies to disaggregated serving, not to mode decode"),
         ([*PLAN, "--mode", "decode", "--ttft-limit-s", "1"], "to prefill, not to mode decode: remove it, or use --mode"),
-        (["sweep", "--frontier", "power_budget_w=30e6:60e6:3", "--no-rows"], "--no-rows: has no meaning beside --frontier"),
-        (["sweep", "--frontier", "power_budget_w=30e6:60e6:3", "--gradients"], "--gradients: has no meaning beside"),
+        (["sweep", "--frontier", "power_budget_w=30e6:60e6:3", "--no-rows"], "--no-rows: has no meaning with --frontier"),
+        (["sweep", "--frontier", "power_budget_w=30e6:60e6:3", "--gradients"], "--gradients: has no meaning with --frontier"),
     ],
 )  # fmt: skip
 def test_flags_of_other_modes_are_named_as_they_were_written(arguments, said, capsys):
@@ -192,7 +192,7 @@ def test_both_spellings_of_a_sequence_length(capsys):
 
 
 def test_aliases_are_the_flags_that_they_stand_for(capsys):
-    """Their values take the units of the flag; a flag beside its alias is given twice."""
+    """Their values take the units of the flag; a flag together with its alias is given twice."""
     answers = []
     for model, gpus in (("--workload", "--chips"), ("--model", "--gpus")):
         assert (

@@ -52,7 +52,7 @@ def noted(settings, name):
 
 
 def trained(framework, name, plan=None):
-    """Return the file of a trainer; the name also stands in its config, title and command line."""
+    """Return the file of a trainer; the name is also in its config, title and command line."""
     config = {"model_type": "llama", "rms_norm_eps": name} if framework == "megatron" and name != "plain" else {}
     plan = catalog.plan(RUN, 8, tp=1, zero=3) if plan is None else plan
     asked = launch(RUN, plan, title=name, reproduce=name, passed=name)

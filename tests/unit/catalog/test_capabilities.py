@@ -1,4 +1,4 @@
-"""Capabilities of software stacks: what their files state, and which plans the lattice keeps."""
+"""Capabilities of software stacks: values in their files, and plans that the lattice keeps."""
 
 import equinox as eqx
 import numpy as np

@@ -1,4 +1,4 @@
-"""Questions about "my cluster, my plan": what is fixed, what stays free, and what is refused before a search."""
+"""Questions about "my cluster, my plan": fixed parts, free parts, and contradictions refused before a search."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_a_search_for_plans_takes_the_same_words(capsys):
 
 @pytest.mark.search
 def test_the_answer_has_the_stated_plan_and_the_prediction_of_estimate():
-    """A question about one's own machine and a search for plans of it, by the same goal, end with the same step."""
+    """A question about a stated machine and a plan search on it, with the same goal, end with the same step."""
     plan = ("tp=2", "tp=1,pp=2", "dp=16,mbs=1")[turn() % 3]
     solution = hwopt.optimize(hwopt.objective("train_time", **SMALL, plan=plan))
     _, cluster, best = solution.inputs

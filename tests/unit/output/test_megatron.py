@@ -156,7 +156,7 @@ def test_text_is_bash_and_json_says_the_same():
         ({"tp": 16, "pp": 8}, ""),  # a multiple of the 8 key-value heads
         ({"tp": 8, "pp": 16, "zero": 2}, "ZeRO-2 with pipeline stages"),
         ({"tp": 8, "pp": 16, "bubble_fraction": 0.5}, "smaller bubble"),
-        ({"tp": 8, "pp": 14, "dp": 16, "recompute": 0.5}, "no whole number in each of 14 chunks"),
+        ({"tp": 8, "pp": 14, "dp": 16, "recompute": 0.5}, "not a whole number in each of 14 chunks"),
         ({"tp": 8, "pp": 14, "dp": 16, "recompute": "0.333333333"}, ""),
         ({"tp": 8, "pp": 16, "optimizer_offloaded": 0.5}, ""),
         ({"tp": 8, "pp": 16, "zero": 0, "optimizer_offloaded": 1}, "without ZeRO"),

@@ -1,4 +1,4 @@
-"""Systems of an answer: what is bought in units that are sold, and nothing where no such unit exists."""
+"""Systems of an answer: purchases in units that are sold, and none without such a unit."""
 
 import pytest
 
