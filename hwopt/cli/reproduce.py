@@ -43,11 +43,11 @@ def reproduce(options: argparse.Namespace) -> "Answer":
     on_page = "setting" in stated and asked.command != "fleet"
     evaluate, point = _KINDS[asked.command]
     try:
-        design = _point_of_setting(stated) if on_page else point(stated)
+        design: tuple[Any, ...] = _point_of_setting(stated) if on_page else point(stated)
     except (KeyError, TypeError, AttributeError, OverflowError):  # malformed file; evaluation errors are not caught
         raise UserError(f"--design {options.design}: its design is not one that {asked.command} prints") from None
     if on_page:
-        return _setting(asked, *design, options.command_line)
+        return _setting(asked, *design, command=options.command_line)
     answer = evaluate(asked, *design)
     differences = dict(_differences(stated, answer.document()))
     where = max(differences, key=lambda name: differences[name], default="")
