@@ -1,8 +1,7 @@
 """Integrality gap of hardware: the best buyable machine, the best over continuous hardware, and a redesigned chip."""
 
-import dataclasses
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hwopt.declared import derived, shown
@@ -64,9 +63,9 @@ _ALIKE = ("cp", *KINDS)
 """Plan settings that both machines share. With all of them free, a search over continuous hardware takes too long."""
 
 
-LOOKED_AT = 2_000
-"""Default number of node relaxations for the search over continuous hardware: a twelfth of a full proof of the default
-question.
+LOOKED_AT = 400
+"""Default number of node relaxations for the search over continuous hardware: its first round. Five times as many find a
+design that is 1.5 % cheaper for the default question, and take as long as the proof of the whole answer.
 """
 
 
@@ -94,6 +93,10 @@ def integrality_gap(
     limited = [{each.metric.name for each in asked.budgets} for asked in (problem, problem.relaxation)]
     if limited[0] != limited[1]:
         return None
+    if most_boxes < options.tree.nodes:  # a short search has a short run of the heuristic, too
+        full = options.heuristic
+        short = replace(full, generations=full.continued_generations, patience=full.continued_patience)
+        options = replace(options, heuristic=short)
     known = design_values(solution)
     loose = problem.relaxation.kept_at({name: known[name] for name in _ALIKE if name in known})
     own = {each.name: float(each.place.get(solution.built)) for each in loose.variables}
@@ -124,16 +127,14 @@ def alternatives(
     - `deadline`: common time limit.
     """
     asked: Any = objective
-    sold = solution if asked.free == "none" else _answer(dataclasses.replace(asked, free="none"), solution, deadline)
-    redesigned = (
-        solution if asked.free == "all" else _answer(dataclasses.replace(asked, free="all"), solution, deadline)
-    )
+    sold = solution if asked.free == "none" else _answer(replace(asked, free="none"), solution, deadline)
+    redesigned = solution if asked.free == "all" else _answer(replace(asked, free="all"), solution, deadline)
     rows = [
         AnswerAlternative(sold, "as sold", "chip, memory, links and domain of the catalogue"),
         AnswerAlternative(redesigned, "redesigned", "stacks, lanes, domain and clock free, in whole units"),
     ]
     if price is not None:
-        near = _nearest(dataclasses.replace(asked, free="all").problem(), price.relaxed, deadline)
+        near = _nearest(replace(asked, free="all").problem(), price.relaxed, deadline)
         rows.insert(
             1, AnswerAlternative(near, "nearest buildable", "the relaxed answer's hardware rounded to whole units")
         )

@@ -61,7 +61,7 @@ class TreeOptions(Options):
     """Weight of the declared pseudo-cost of a coordinate, in observed splits."""
     parallel_nodes: int = option(64, 1, 10**9)
     """Number of nodes that justify another worker process."""
-    counting_effort: float = option(2.5e7, 0.0, 1e15)
+    counting_effort: float = option(5e6, 0.0, 1e15)
     """Maximum effort spent on counting the integer designs in the search space, in points visited."""
 
 
@@ -94,9 +94,11 @@ class HeuristicOptions(Options):
     candidates: int = option(24, 0, 10**4)
     """Maximum number of other combinations of choices whose own best design is searched for after the proof."""
     far_gap: float = option(1e-3, 0.0, 100.0)
-    """Gap between incumbent and bound, in log units, above which the heuristic runs again every few rounds."""
-    rounds_between: int = option(4, 1, 10**6)
-    """Number of full rounds of nodes between such runs."""
+    """Gap between incumbent and bound, in log units, above which a second population joins the first."""
+    growth_after_gain: float = option(2.0, 1.0, 1e6)
+    """Factor by which the number of bounded nodes grows until the heuristic runs again, after a run that found a better design."""
+    growth_without_gain: float = option(4.0, 1.0, 1e6)
+    """The same factor after a run that found none."""
     least_open_nodes: int = option(64, 0, 10**9)
     """Number of open nodes below which the heuristic does not run once there is an incumbent."""
     relaxed_nodes: int = option(48, 0, 10**6)

@@ -129,7 +129,7 @@ def rounds(
     result, lattice = work.result, work.lattice
     tree, heuristic = work.tree, work.options.heuristic
     evolution: EvolutionarySearch | None = None
-    looked = again = 0  # rounds bounded: at the last heuristic run; when the next population joins
+    again = 0  # number of bounded nodes at which the heuristic runs next
     queue: OpenNodes | None = None
     boxes = _spread(work, lattice.initial_boxes())
     result.open_boxes = len(boxes)
@@ -155,16 +155,17 @@ def rounds(
         found = OpenNodes(boxes, lower, known.lower, work.slopes(known)).of(alive)
         queue = found if queue is None else queue.with_more(found)
         queue = _worth_work(work, queue)
-        far, bounded = work.cutoff - result.open_bound > heuristic.far_gap, result.boxes // tree.nodes_per_round
-        doubled, often = bounded >= again, far and bounded >= looked + heuristic.rounds_between
-        if len(queue) and (doubled or often) and (looks or result.rounds > 1):
+        if len(queue) and result.boxes >= again and (looks or result.rounds > 1):
+            far, before = work.cutoff - result.open_bound > heuristic.far_gap, result.value
             if evolution is None:
                 evolution = initial_population(work.programmes)
-            queue = evolve(work, evolution, boxes, known, queue, anew=doubled and far)
+            queue = evolve(work, evolution, boxes, known, queue, anew=far)
             if nearby and len(queue):
                 polish_neighbors(work, evolution)
                 queue = _worth_work(work, queue)
-            looked, again = bounded, max(2 * bounded, 2) if doubled else again
+            gained = result.value < before - heuristic.least_gain
+            bounded = max(result.boxes, tree.nodes_per_round)
+            again = bounded * (heuristic.growth_after_gain if gained else heuristic.growth_without_gain)
         yield result
         queue = _worth_work(work, queue)  # a concurrent search may have improved the incumbent
         order = np.argsort(queue.bounds, kind="stable")
