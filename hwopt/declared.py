@@ -85,8 +85,7 @@ class Result:
         title, *lines = self.summary().splitlines()
         if len(lines) > 9:
             lines = textwrap.wrap("; ".join(lines), 120)
-        lines = [textwrap.shorten(each, 120, placeholder=" ...") for each in lines[:9]]
-        return "\n  ".join([title, *lines])
+        return "\n  ".join(textwrap.shorten(each, 120, placeholder=" ...") for each in [title, *lines[:9]])
 
     def summary(self) -> str:
         """Return the result as text: one line for each value, in customary units."""

@@ -22,6 +22,7 @@ from hwopt.model.training import learning
 from hwopt.planning.plan_search import best_plan
 from hwopt.planning.plan_table import PlanSearch
 from hwopt.progress import counted
+from hwopt.units import pretty
 from hwopt.validation import number_of
 from hwopt.workload.operators import Operators
 from hwopt.workload.training import TrainingRun
@@ -161,6 +162,16 @@ class Scaling(Result):
     weak: bool
     least_saving: float = shown(meaning="share of the time that a doubling of chips must save to pay")
     most_dearer: float = shown(meaning="limit of the relative cost increase by a doubling")
+
+    @property
+    def headline(self) -> str:
+        """Return the time and the cost of the run at each size, in words."""
+        return "; ".join(
+            f"{each.chips:,} chips: {pretty(each.time_s, 's')}, {pretty(each.cost_usd, 'USD')}"
+            if each.feasible
+            else f"{each.chips:,} chips: {each.reason}"
+            for each in self.sizes
+        )
 
     @property
     def trained(self) -> list[ScalingPoint]:

@@ -30,7 +30,7 @@ class Cluster(eqx.Module):
     operation: Operation
     prices: Prices
     stack: Stack
-    chips: Scalar = quantity("chip", "accelerators in the job")
+    chips: Scalar = quantity("chip", "accelerators in the job", least=1.0)
 
     @property
     def groups(self) -> "tuple[Cluster, ...]":

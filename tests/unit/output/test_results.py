@@ -45,6 +45,7 @@ def test_results_are_short_and_become_data_frames():
         said = repr(result)
         assert len(said.splitlines()) <= 10 and max(map(len, said.splitlines())) <= 140, name
         assert len(result.summary().splitlines()) > 2, name
+        assert name != "scale" or ("8 chips: " in said and "16 chips: " in said)
         frame = result.to_dataframe()
         assert len(frame) == (len(frame) if rows is None else rows) and len(frame.columns) >= 2, name
 
@@ -98,6 +99,7 @@ def test_numbers_of_a_cluster_are_replaced():
         ({"hbm_bandwith": "8 TB/s"}, "replace: 'hbm_bandwith' names no single number: did you mean 'hbm_bandwidth'"),
         ({"bandwidth": 1.0}, "'pool_bandwidth' or 'sites_bandwidth'"),
         ({"hbm_bandwidth": "8 TW"}, "hbm_bandwidth = '8 TW': 'TW' is not a unit of this quantity: .*TB/s"),
+        ({"chips": 0}, "chips = 0: must be from 1 to inf"),
         ({"hbm_bandwidth": -1.0}, "must be from 0 to inf"),
         ({"distribution_efficiency": 1.5}, "distribution_efficiency = 1.5: must be from 0 to 1"),
         ({"hbm_bandwidth": None}, "must be a number"),
