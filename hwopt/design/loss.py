@@ -65,16 +65,21 @@ class Loss:
 
     def objective(self, x: Float[Array, " variable"]) -> Scalar:
         """Return the natural logarithm of the objective, SI."""
-        return self._values(jnp.asarray(x))[0]
+        return self.both(x)[0]
 
     def constraints(self, x: Float[Array, " variable"]) -> Float[Array, " constraint"]:
         """Return `log(used / limit)` of every constraint, in the order of `constraint_names`; a feasible point has none above 0."""
-        return self._values(jnp.asarray(x))[1:]
+        return self.both(x)[1]
+
+    def both(self, x: Float[Array, " variable"]) -> tuple[Scalar, Float[Array, " constraint"]]:
+        """Return `objective` and `constraints` at a point, in one evaluation."""
+        values = self._values(jnp.asarray(x))
+        return values[0], values[1:]
 
     def value(self, x: Float[Array, " variable"]) -> Scalar:
         """Return `objective + weight * sum(max(0, constraint)^2)`."""
-        values = self._values(jnp.asarray(x))
-        return values[0] + self.weight * jnp.sum(jnp.maximum(values[1:], 0.0) ** 2)
+        objective, constraints = self.both(x)
+        return objective + self.weight * jnp.sum(jnp.maximum(constraints, 0.0) ** 2)
 
     def lagrangian(
         self, x: Float[Array, " variable"], multipliers: Float[Array, " constraint"], weight: float | Scalar
@@ -85,9 +90,9 @@ class Loss:
 
         **Source:** Rockafellar 1973; Nocedal and Wright, Numerical Optimization, 17.4.
         """
-        values = self._values(jnp.asarray(x))
-        pushed = jnp.maximum(0.0, multipliers + weight * values[1:])
-        return values[0] + jnp.sum(pushed**2 - multipliers**2) / (2.0 * weight)
+        objective, constraints = self.both(x)
+        pushed = jnp.maximum(0.0, multipliers + weight * constraints)
+        return objective + jnp.sum(pushed**2 - multipliers**2) / (2.0 * weight)
 
     def multipliers(
         self, x: Float[Array, " variable"], multipliers: Float[Array, " constraint"], weight: float | Scalar

@@ -82,8 +82,9 @@ def optimize(
     **Relaxed:** the same over continuous hardware, with fractions of a memory stack, a lane or a NIC. Elasticities refer to
     this relaxation.
 
-    **Local:** hardware and parallel degrees are continuous together, with smooth maxima and Sobol starts. Integer designs
-    around the best start are then re-optimized, and the exact model selects among them (`hwopt.solver.local.multistart`).
+    **Local:** hardware and parallel degrees are continuous together, as functions of one vector (`hwopt.loss`), from Sobol
+    starts. Integer designs around the best start are then re-optimized, and the exact model selects among them
+    (`hwopt.solver.local.multistart`).
 
     **Arguments:**
 

@@ -291,10 +291,6 @@ class LocalOptions(Options):
     """Step length at the start, log units."""
     last_rate: float = option(2e-5, 1e-12, 10.0)
     """Step length at the end, log units; it falls geometrically."""
-    first_temperature: float = option(0.05, 1e-12, 100.0)
-    """Temperature of smooth maxima at the start."""
-    last_temperature: float = option(1e-4, 1e-12, 100.0)
-    """Temperature at the end; it falls geometrically."""
     spread: int = option(13, 2, 10**4)
     """Number of values tried of a count that fills a range: evenly spaced once by differences, once by ratios."""
     places: tuple[float, ...] = option((0.25, 0.5, 0.75, 0.95), 0.0, 1.0)

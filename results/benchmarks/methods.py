@@ -245,12 +245,13 @@ def scipy_slsqp(task: Task) -> Best:
 
 @partial(quick_jit, static=("model",))
 def _augmented(model: Model, numbers: tuple, starts: Array, lowers: Array, uppers: Array, counts: tuple):
-    smooth = lambda y, temperature, _: values(model, numbers, y, temperature)
-    return minimise_all(smooth, starts, lowers, uppers, jnp.zeros(len(starts)), counts)
+    return minimise_all(
+        lambda y, _: values(model, numbers, y), starts, lowers, uppers, jnp.zeros(len(starts)), counts
+    )
 
 
 def augmented_lagrangian(task: Task) -> Best:
-    """Our relaxed regime on what stays continuous, with its own settings: smooth maxima, budgets tightened a little."""
+    """Our relaxed regime on what stays continuous, with its own settings: budgets tightened a little."""
     question, best = task.question, Best()
     starts = sobol_starts(question.problem, SEARCH.local.starts, SEED)
     flat, objective, limits = question.numbers

@@ -230,10 +230,10 @@ def flattened(template: Design) -> np.ndarray:
     return np.concatenate([np.ravel(np.asarray(leaf, np.float64)) for leaf in jax.tree.leaves(template)])
 
 
-def values(model: Model, numbers: tuple, y: Array, temperature: Array | None = None) -> tuple[Array, Array]:
+def values(model: Model, numbers: tuple, y: Array) -> tuple[Array, Array]:
     """Logarithm of the objective, and constraints (not above 0) of one point: `hwopt.design.problem.evaluate`."""
     flat, objective, limits = numbers
-    held = evaluate(model.form, model.template(flat), y, jnp.ones(len(USED)), temperature).constraints
+    held = evaluate(model.form, model.template(flat), y, jnp.ones(len(USED)), None).constraints
     used = held[: len(USED)]
     limited = held.at[: len(USED)].set(used - limits)
     return used @ objective, jnp.where(jnp.isneginf(limited), ABSENT, limited)

@@ -49,7 +49,7 @@ def projected_gradient(gradient: Vector, y: Vector, lower: Vector, upper: Vector
 
 
 def minimise_all(
-    values: Callable[[Vector, Array, Any], tuple[Array, Array]],
+    values: Callable[[Vector, Any], tuple[Array, Array]],
     starts: Float[Array, "problem variable"],
     lowers: Float[Array, "problem variable"],
     uppers: Float[Array, "problem variable"],
@@ -57,7 +57,6 @@ def minimise_all(
     counts: tuple[Array, Array],
     options: LocalOptions = SEARCH.local,
     transformation: optax.GradientTransformation | None = None,
-    constraints: int | None = None,
 ) -> LagrangianState:
     """Minimize several problems at once.
 
@@ -65,23 +64,22 @@ def minimise_all(
 
     **Arguments:**
 
-    - `values`: `values(y, temperature, problem) -> (F, G)`, with `problem` an entry of `problems` along its first axis.
+    - `values`: `values(y, problem) -> (F, G)`, with `problem` an entry of `problems` along its first axis.
     - `starts`, `lowers`, `uppers`: starts and bounds (problem, variable).
     - `problems`: data of the problems, a pytree of arrays (problem, ...).
     - `counts`: number of multiplier updates, and of descent steps before each. As arrays, other counts need no new trace.
-    - `options`: first and last penalty, rate and temperature.
+    - `options`: first and last penalty and rate.
     - `transformation`: any optax transformation whose updates are steps of unit rate; by default Adam with short memory. The
       schedule scales it.
-    - `constraints`: number of constraints, which saves a trace of `values` that would count them.
 
     **Returns:** the last points evaluated, which are the best because the outer loop ends with a high penalty; their
-    multipliers; and the KKT residuals of the smooth problems there. With a single step, these points are the starts.
+    multipliers; and the KKT residuals there. With a single step, these points are the starts.
     """
     transformation = transformation or optax.scale_by_adam(b1=0.9, b2=0.99)
     outer_steps, inner_steps = counts
 
-    def augmented(y: Vector, multipliers: Array, rho: Array, temperature: Array, problem: Any):
-        objective, constraints = values(y, temperature, problem)
+    def augmented(y: Vector, multipliers: Array, rho: Array, problem: Any):
+        objective, constraints = values(y, problem)
         pressed = jnp.maximum(0.0, multipliers + rho * constraints)
         return objective + jnp.sum(pressed**2 - multipliers**2) / (2.0 * rho), (objective, constraints, pressed)
 
@@ -90,14 +88,13 @@ def minimise_all(
         round_, inner = index // inner_steps, index % inner_steps
         share = round_ / jnp.maximum(outer_steps - 1, 1)
         rho = _between(options.first_penalty, options.last_penalty, share)
-        temperature = _between(options.first_temperature, options.last_temperature, share)
         rate = _between(options.first_rate, options.last_rate, share) * (1.0 - 0.9 * inner / inner_steps)
         ends = inner == inner_steps - 1
 
         def one(carry: tuple, lower: Vector, upper: Vector, problem: Any) -> tuple:
             y, state, multipliers, _ = carry
             slope = jax.grad(augmented, has_aux=True)
-            gradient, (objective, constraints, pressed) = slope(y, multipliers, rho, temperature, problem)
+            gradient, (objective, constraints, pressed) = slope(y, multipliers, rho, problem)
             # The gradient of A is that of the Lagrangian at the updated multipliers.
             residual = jnp.max(jnp.abs(projected_gradient(gradient, y, lower, upper)))
             seen = LagrangianState(y, pressed, objective, constraints, residual)
@@ -110,9 +107,7 @@ def minimise_all(
 
         return jax.vmap(one)(carry, lowers, uppers, problems)
 
-    if constraints is None:
-        one_problem = jax.tree.map(lambda leaf: leaf[0], problems)
-        constraints = jax.eval_shape(values, starts[0], jnp.asarray(options.last_temperature), one_problem)[1].size
+    constraints = jax.eval_shape(values, starts[0], jax.tree.map(lambda leaf: leaf[0], problems))[1].size
 
     def begin(start: Vector) -> tuple:
         none, scalar = jnp.zeros(constraints, start.dtype), jnp.zeros((), start.dtype)

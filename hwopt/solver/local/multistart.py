@@ -6,7 +6,7 @@ For problems that have no certified solution yet, and for quick estimates.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,8 @@ from tqdm.auto import tqdm
 
 from hwopt.design.exact import ExactModel, ExactValues, logarithms
 from hwopt.design.lattices import lattice_of, reason_without_lattice
-from hwopt.design.problem import Problem, evaluate
+from hwopt.design.loss import Loss
+from hwopt.design.problem import Problem
 from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.solver.deadline import Deadline, by_deadline
 from hwopt.solver.jit_options import quick_jit
@@ -28,22 +29,17 @@ from hwopt.solver.search.solve_global import SearchProblem, heuristic_solution
 from hwopt.solver.solution import Certificate, Outcome, Solution, build_solution
 
 
-@partial(quick_jit, static=("form", "transformation", "count", "options"), loops=True)
-def _solve(
-    form, transformation, count, template, starts, lowers, uppers, weights, elastic, limits, counts, options
-) -> LagrangianState:
-    """Solve a batch of problems of one form.
+@partial(quick_jit, static=("loss", "transformation", "options"), loops=True)
+def _solve(loss, transformation, starts, lowers, uppers, weights, elastic, counts, options) -> LagrangianState:
+    """Solve a batch of problems of one question."""
 
-    **Arguments:** `count`: number of constraints.
-    """
-
-    def values(y, temperature, problem):
+    def values(y, problem):
         weight, is_elastic = problem
-        at = evaluate(form, template, y[:-1], limits, temperature)
-        eased = at.constraints.at[: weight.size].add(-weight * y[-1])
-        return jnp.where(is_elastic, y[-1], at.objective), eased
+        objective, constraints = loss.both(y[:-1])
+        eased = constraints.at[: weight.size].add(-math.log1p(-options.safety) - weight * y[-1])
+        return jnp.where(is_elastic, y[-1], objective), eased
 
-    return minimise_all(values, starts, lowers, uppers, (weights, elastic), counts, options, transformation, count)
+    return minimise_all(values, starts, lowers, uppers, (weights, elastic), counts, options, transformation)
 
 
 Boxes = Sequence[np.ndarray]
@@ -104,6 +100,11 @@ class _Relaxed:
     def own(self) -> LocalOptions:
         return self.options.local
 
+    @cached_property
+    def loss(self) -> Loss:
+        """Objective and constraints as a small compiled loop."""
+        return Loss(self.problem, {}, (), 1.0)
+
     @property
     def integer_counts(self) -> tuple[int, int]:
         """Number of multiplier updates of the integer stage, and of descent steps before each."""
@@ -128,10 +129,8 @@ class _Relaxed:
         columns = [np.hstack([side, room]) for side, room in zip(boxes, (excess, 0.0 * excess, excess), strict=True)]
         columns += [np.zeros((size, len(problem.budgets))) if weights is None else weights, np.full(size, elastic)]
         padded = [jnp.asarray(column[np.minimum(np.arange(max(own.starts, size)), size - 1)]) for column in columns]
-        limits = problem.limits * (1.0 - own.safety)
-        form, count = problem.form, len(problem.constraints)
-        given = (*padded, limits, (jnp.asarray(counts[0]), jnp.asarray(counts[1])))
-        optimum = _solve(form, self.transformation, count, problem.template, *given, options=own)
+        steps = jnp.asarray(counts[0]), jnp.asarray(counts[1])
+        optimum = _solve(self.loss, self.transformation, *padded, steps, options=own)
         optimum = jax.tree.map(lambda leaf: np.asarray(leaf)[:size], optimum)
         return optimum if elastic else optimum._replace(y=optimum.y[:, :-1])
 

@@ -19,8 +19,7 @@ def float64():
 
 def minimise(values, start, lower, upper, counts, **keywords):
     """One problem as a batch of one."""
-    alone = lambda y, temperature, _: values(y, temperature)
-    found = minimise_all(alone, start[None], lower[None], upper[None], jnp.zeros(1), counts, **keywords)
+    found = minimise_all(values, start[None], lower[None], upper[None], jnp.zeros(1), counts, **keywords)
     return jax.tree.map(lambda leaf: leaf[0], found)
 
 
