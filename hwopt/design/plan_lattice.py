@@ -238,15 +238,24 @@ def named(*degrees: str, prefix: str = "") -> dict[str, str]:
     return {each: prefix + each for each in degrees}
 
 
+def check_documented(run: TrainingRun, stack: Stack, name: str = "") -> None:
+    """Raise `UserError` for formats of a run, or a dispatch of tokens, that a stack does not document.
+
+    **Arguments:** `name`: of the chips that the stack runs on, for the message.
+    """
+    if lacks := missing(fixed_columns(run, stack), stack.capabilities, FIXED):
+        raise UserError(
+            f"{name and name + ': '}the software does not document {' and '.join(lacks)}: choose another stack, or set "
+            "any_software"
+        )
+
+
 def training_sizes(run: TrainingRun, cluster: Cluster, degrees: Mapping[str, str], **known: Any) -> Sizes:
     """Return the numbers of a training run on a cluster. **Arguments:** `known`: further fields of `Sizes`.
 
     **Raises:** `UserError` for formats of the run, or a dispatch of tokens, that the software does not document.
     """
-    if lacks := missing(fixed_columns(run, cluster.stack), cluster.stack.capabilities, FIXED):
-        raise UserError(
-            f"the software does not document {' and '.join(lacks)}: choose another stack, or set any_software"
-        )
+    check_documented(run, cluster.stack)
     known |= {"sites": count_of(cluster.sites.count), "software": cluster.stack.capabilities}
     numbers = {"experts": count_of(run.model.experts), "sequence": count_of(run.sequence_length), "ramp": run.ramp}
     return Sizes(degrees, **{"chunks": most_chunks(run.model), **numbers, **known})

@@ -16,6 +16,7 @@ from hwopt import catalog
 from hwopt.analysis.fleet.pipeline import fastest_pipeline
 from hwopt.catalog.load import leaf
 from hwopt.declared import Result, shown
+from hwopt.design.plan_lattice import check_documented
 from hwopt.design.variables import count_of
 from hwopt.errors import UserError, suggest
 from hwopt.hardware.cluster import Cluster, Fleet
@@ -261,6 +262,7 @@ def _check(run: TrainingRun, groups: Sequence[FleetGroup]) -> None:
     check_kinds("fleet", {"run": run, "groups": groups}, {"run": (TrainingRun,), "groups": (list, tuple)})
     for each in groups:
         check_kinds("fleet", {"group": each}, {"group": (FleetGroup,)})
+        check_documented(run, each.cluster.stack, each.name)
     if not 1 <= len(groups) <= MOST_GROUPS:
         raise UserError(f"{len(groups)} groups of chips: name 1 to {MOST_GROUPS}")
     if run.ramp is not None:

@@ -136,5 +136,8 @@ def test_refusals_in_python():
     ):
         with pytest.raises(UserError, match=named):
             fleet(training, groups)
+    in_fp8 = catalog.training_run("llama3.1-8b", global_batch=64, precision="fp8")
+    with pytest.raises(UserError, match="old: the software does not document fp8 products"):
+        fleet(in_fp8, [FleetGroup("new", cluster), FleetGroup("old", catalog.cluster("trainium2", 16))])
     one = fleet(training, [FleetGroup("a", cluster)])
     assert one.worths == () and one.whole.feasible and math.isclose(float(one.whole.report.exchange_s), 0.0)
