@@ -79,6 +79,8 @@ CHOICES = {
     "slice": "shape of the torus of a scale-up domain, one that is rented, such as 8x8x16; default best, chosen by the search "
     "among those of whole racks; --free domain allows any size",
     "stack": "software stack of the catalog, as listed by hwopt catalog stacks; default the chip's usual training software",
+    "date": "month of the question, such as 2025-06: default software is what had been released by then, and newer chips and "
+    "stacks are refused; default the month to which the shipped constants reach",
     "site": "site of the catalog: climate, electricity price and carbon intensity, as listed by hwopt catalog sites",
     "prices": "price list: hyperscale, on-premise, rented, at-cost or default; default the list of that name",
     "precision": "number format of the matrix multiplications: bf16, fp16, fp8, fp4, int8, tf32 or fp32",

@@ -144,6 +144,7 @@ class MachineQuestion:
     free: str = "none"  # redesigned components of the chip and its domain
     slice: str = ""  # torus of a scale-up domain; empty: chosen by the search
     stack: str = ""
+    date: str = ""
     site: str = "us-average"
     fabric: str = ""
     sites: float = 1.0
@@ -252,7 +253,7 @@ class MachineQuestion:
     @property
     def _software(self) -> str:
         """Return the name of the software."""
-        return self.stack or catalog.default_stack(self.chip, self.workload if self.trains else "")
+        return self.stack or catalog.default_stack(self.chip, self.workload if self.trains else "", self.date)
 
     @property
     def _recovery(self) -> str:
@@ -301,7 +302,7 @@ class MachineQuestion:
         socket.
         """
         catalog.check_precision(self.chip, self.precision)
-        surroundings = ("site", "sites", "reliability", "storage", "prices", "constants")
+        surroundings = ("site", "sites", "reliability", "storage", "prices", "constants", "date")
         stated: dict[str, Any] = {"stack": self._software, "operation": self._operation, "recovery": self._recovery}
         stated |= self._fields(*surroundings) | peripherals
         cluster = catalog.cluster(
@@ -436,7 +437,8 @@ class MachineQuestion:
         chips = drawn if self.design else f"{self.chip}-class chips, all hardware free" if continuous else bought
         outside = f"; outside export rule {self.export_rule}" if self.export_rule else ""
         operated = catalog.operation_words(self.constants, self.operation)
-        return f"{chips}; within {', '.join(limits) or 'no budget'}{outside}{'; ' * bool(operated)}{operated}"
+        dated = f"; date {self.date} ({self._software})" if self.date else ""
+        return f"{chips}; within {', '.join(limits) or 'no budget'}{outside}{dated}{'; ' * bool(operated)}{operated}"
 
     def _records(self) -> dict[str, catalog.Record]:
         """Return the catalog entries behind the template, by role (`workload`, `chip`, `stack`, ...)."""

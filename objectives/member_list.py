@@ -35,7 +35,7 @@ from objectives.train_cost import TrainCost
 
 SHARED = (
     "chip", "free", "slice", "site", "sites", "fabric", "cooling", "reliability", "recovery", "storage", "operation", "prices",
-    "constants",
+    "constants", "date",
 )  # fmt: skip
 """Fields of a question that are the same for all members."""
 

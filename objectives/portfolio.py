@@ -26,6 +26,7 @@ _OVERRIDING = (
     "operation",
     "prices",
     "constants",
+    "date",
 )
 
 _MEANINGS = {name: f"{CHOICES[name].split('; default ')[0]}; default as in the file" for name in _OVERRIDING} | {
@@ -63,6 +64,7 @@ class PortfolioQuestion:
     operation: str = ""
     prices: str = ""
     constants: str = ""
+    date: str = ""
     capex_budget_usd: float = NO_LIMIT
     power_budget_w: float = NO_LIMIT
 

@@ -212,7 +212,7 @@ class ServingQuestion(MachineQuestion):
 
     @property
     def _software(self) -> str:
-        return self.stack or catalog.serving_stack(self.chip)
+        return self.stack or catalog.serving_stack(self.chip, self.date)
 
     def _service(self) -> Service:
         stated = self._fields("input_tokens", "output_tokens", "precision", "cached_fraction", "requests_per_s")

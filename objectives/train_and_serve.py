@@ -113,7 +113,8 @@ class TrainAndServe(MachineQuestion):
 
     def _stated(self, continuous: bool) -> Problem:
         same = self._fields("workload", "chip", "design", "technology", "memory", "free", "site", "fabric", "sites", "cooling",
-                            "reliability", "recovery", "storage", "operation", "prices", "constants", "chip_volume")  # fmt: skip
+                            "reliability", "recovery", "storage", "operation", "prices", "constants", "chip_volume",
+                            "date")  # fmt: skip
         trained = self._fields(
             "stack",
             "any_software",

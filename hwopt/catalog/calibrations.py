@@ -49,6 +49,7 @@ class Calibration:
     operation: str = (
         ""  # of the fitted runs: benchmark or production; empty for a mixture, or where the file does not state it
     )
+    date: str = ""  # month to which the runs were collected: the reference date of questions, in the shipped file
 
     def widths(self, family: str, stack: str) -> Mapping[str, float]:
         """Return the coefficients of the prediction intervals for a machine, by term.
@@ -167,7 +168,7 @@ def _pair(value: object) -> tuple[float, float] | None:
 
 
 def _parsed(table: Mapping[str, object], where: str) -> Calibration:
-    wanted = {"title", "note", "runs", "shifts", "left_out", "intervals", "own", "operation"}
+    wanted = {"title", "note", "runs", "shifts", "left_out", "intervals", "own", "operation", "date"}
     for key in table:
         if key not in wanted:
             raise UserError(f"{where}: unknown key '{key}': {suggest(key, wanted)}")
@@ -213,6 +214,7 @@ def _parsed(table: Mapping[str, object], where: str) -> Calibration:
         runs=runs if isinstance(runs, int) else 0,
         own={machine: {term: float(x) for term, x in each.items()} for machine, each in own.items()},
         operation=str(operation),
+        date=escape.sentence(str(table.get("date", ""))),
     )
 
 

@@ -3,6 +3,7 @@
 import math
 from pathlib import Path
 
+from hwopt.catalog.dates import question_date, release, software_of
 from hwopt.catalog.facilities import own_cooling
 from hwopt.catalog.fields import ARCHITECTURES, keys
 from hwopt.catalog.load import built, record, supported
@@ -180,19 +181,23 @@ def nic_link(entry: Record) -> float:
     return entry.si("nic_link", entry.si("host_bandwidth", 0.0))
 
 
-def default_stack(chip_name: str | Path, workload: str | Path = "") -> str:
-    """Return the usual software of a chip.
+def default_stack(chip_name: str | Path, workload: str | Path = "", date: str | None = None) -> str:
+    """Return the usual software of a chip in a month.
 
     The workload's stack has priority, if its entry names one that runs on the chip. Next come the chip entry's own
-    choice and the default of the chip's family.
+    choice and the default of the chip's family, or the stack that preceded them in that month.
 
-    **Arguments:** name or path of a chip, and of a workload.
+    **Arguments:** name or path of a chip, and of a workload; `date`: the month, by default that of the calibration.
 
     **Returns:** the slug of a stack.
+
+    **Raises:** `UserError` for a malformed month, and for one before the first software of the chip.
     """
     entry = record("chips", chip_name)
     if workload:
         for named in record("workloads", workload).words("stack"):
-            if architecture(entry) in record("stacks", named).words("runs_on"):
+            own = record("stacks", named)
+            if architecture(entry) in own.words("runs_on") and release(own) <= question_date(date):
                 return named
-    return str(entry.text.get("default_stack") or _DEFAULT_STACKS.get(architecture(entry), "nemo-2024"))
+    usual = str(entry.text.get("default_stack") or _DEFAULT_STACKS.get(architecture(entry), "nemo-2024"))
+    return software_of(entry, usual, date)

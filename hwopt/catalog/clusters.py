@@ -11,6 +11,7 @@ from hwopt.catalog import chips as _chips
 from hwopt.catalog import facilities as _facilities
 from hwopt.catalog import peripherals as _peripherals
 from hwopt.catalog.calibrations import CALIBRATED, calibration, usual_operation, with_constants
+from hwopt.catalog.dates import check_date
 from hwopt.catalog.load import built, leaf, positive, record, supported
 from hwopt.catalog.networks import UNLIMITED, network, outside, scale_up_link
 from hwopt.catalog.schema import Record
@@ -115,6 +116,7 @@ def cluster(
     bandwidth_spread: float | None = None,
     stack: str | Path | None = None,
     any_software: bool = False,
+    date: str | None = None,
     site: str | Path = "us-average",
     cooling: str | Path | None = None,
     coolant_degc: float | None = None,
@@ -143,6 +145,8 @@ def cluster(
       does.
     - `stack`: software; the chip's usual one by default.
     - `any_software`: whether training plans may do what the stack does not document.
+    - `date`: month of the question, such as `2026-11`: it decides which software is the usual one. By default that of the
+      calibration.
     - `site`, `cooling`: by default, cooling is what the chip's servers are built for, or the site's.
     - `coolant_degc`: supply temperature of the coolant, within the range of the cooling; by default the usual one.
     - `rack`, `rack_chips`: the rack, by default that of the chip's system, and chips in one instead of as many as fit.
@@ -160,7 +164,8 @@ def cluster(
     - `constants`: `calibrated` to published runs (the default), `literature`, `speed-of-light`, or a `.toml` file of
       `hwopt calibrate`.
 
-    **Raises:** `UserError` for unknown names and for a number of chips that is not at least one.
+    **Raises:** `UserError` for unknown names, for a number of chips that is not at least one, and for chips and software that
+    are newer than `date`.
     """
     count = positive(chips, "chips", least=1.0, most=UNLIMITED)
     if rack_chips is not None:
@@ -168,7 +173,8 @@ def cluster(
     several = _peripherals.sites(sites, lines, count)
     entry, ends = record("chips", chip), count / float(several.count)
     operated = supported("operations", usual_operation(constants) if operation is None else operation)
-    software = _chips.default_stack(chip) if stack is None else stack
+    software = _chips.default_stack(chip, date=date) if stack is None else stack
+    check_date(entry, record("stacks", software), date)
     if in_network_reduction is None:
         in_network_reduction = record("stacks", software).text.get("in_network_reduction") == "yes"
     torus = slice_of(chip, slice) if slice else None
@@ -255,7 +261,13 @@ def _partly_used(whole: Cluster, system: Record, used: float) -> Cluster:
 
 
 def cluster_pair(
-    prefill: str | Path, decode: str | Path, chips: float, *, stack: str | Path | None = None, **settings: Any
+    prefill: str | Path,
+    decode: str | Path,
+    chips: float,
+    *,
+    stack: str | Path | None = None,
+    date: str | None = None,
+    **settings: Any,
 ) -> ClusterPair:
     """Return two types of chips in one hall, for disaggregated prefill and decode, with everything around them.
 
@@ -264,11 +276,13 @@ def cluster_pair(
     - `prefill`, `decode`: the chip of each group.
     - `chips`: total of both groups, which a plan splits.
     - `stack`: of both groups; by default the one that each chip usually serves with.
+    - `date`: month of the question, as in `cluster`.
     - `settings`: all other arguments of `cluster`, for both groups.
 
     **Raises:** `UserError` as in `cluster`, and for several sites.
     """
     if float(settings.get("sites", 1.0)) != 1.0:
         raise UserError("sites: prefill and decode groups must share a site, because they exchange KV caches")
-    of = lambda chip: cluster(chip, chips, stack=serving_stack(chip) if stack is None else stack, **settings)
+    software = lambda chip: serving_stack(chip, date) if stack is None else stack
+    of = lambda chip: cluster(chip, chips, stack=software(chip), date=date, **settings)
     return ClusterPair(prefill=of(prefill), decode=of(decode))

@@ -91,7 +91,9 @@ def _entry(kind: str, slug: str) -> Record:
 
 
 def _shipped(kind: str, slug: str) -> dict[str, Any]:
-    return tomllib.loads((data_root() / kind / f"{slug}.toml").read_text(encoding="utf-8"))
+    """Return the content of a shipped file, merged over the shipped entry that it names as `base`, if any."""
+    table = tomllib.loads((data_root() / kind / f"{slug}.toml").read_text(encoding="utf-8"))
+    return _over(_shipped(kind, table.pop("base")), table) if "base" in table else table
 
 
 def _read(kind: str, path: Path, *, own: bool) -> Record:
@@ -124,6 +126,11 @@ def _on_its_base(kind: str, path: Path, above: tuple[Path, ...]) -> dict[str, An
             raise UserError(f"{path}: 'base': {error}") from None
         other = contributed(kind).get(slug, ())
         base = _on_its_base(kind, other[0].path, (*above, path.resolve())) if other else _shipped(kind, slug)
+    return _over(base, table)
+
+
+def _over(base: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a file's content merged over that of its base: key by key, also within a table of numbers."""
     merged: dict[str, Any] = {key: value for key, value in base.items() if key != "title"}
     for key, value in table.items():
         under = merged.get(key)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from hwopt.catalog import day_curves
 from hwopt.catalog.chips import architecture, default_stack, slot
+from hwopt.catalog.dates import software_of
 from hwopt.catalog.load import LARGEST, leaf, positive, supported
 from hwopt.catalog.plans import (
     check_experts,
@@ -71,11 +72,15 @@ _STAND_IN = "tensorrt-llm-2025"
 """Software of accelerators whose own was not measured, such as AMD's and Gaudi (assumption: as good as NVIDIA's)."""
 
 
-def serving_stack(chip: str | Path) -> str:
-    """Return the default serving software of a chip; chips without any measured software get `ideal`."""
+def serving_stack(chip: str | Path, date: str | None = None) -> str:
+    """Return the default serving software of a chip in a month; chips without any measured software get `ideal`.
+
+    **Arguments:** `date` as in `default_stack`.
+    """
     if default_stack(chip) == "ideal":
         return "ideal"
-    return _SERVING_STACKS.get(architecture(supported("chips", chip)), _STAND_IN)
+    entry = supported("chips", chip)
+    return software_of(entry, _SERVING_STACKS.get(architecture(entry), _STAND_IN), date)
 
 
 def service(

@@ -22,6 +22,8 @@ CONSTANTS = Flag(
 
 MACHINE = (
     Flag("--stack", "software stack, see hwopt catalog stacks (default: the chip's usual one for training or serving)", TEXT),
+    Flag("--date", "month of the question, such as 2025-06: default software is what had been released by then, and newer chips "
+         "and stacks are refused (default: the month to which --constants calibrated reach)", TEXT),
     Flag("--any-software", "training plans may also do what the software does not document", SWITCH, False, TRAINING),
     CONSTANTS,
     Flag("--site", "site: climate, electricity price and carbon intensity, see hwopt catalog sites", TEXT, "us-average"),

@@ -86,7 +86,9 @@ def launch_files(
     known = FILES.get(software) or settings.ENGINES[software]
     best, passed = _expressible(f"--export {software}", known, workload, best, again)
     of = cluster.groups[0].stack
-    stack = catalog.default_stack(chips[0], name) if software in TRAINERS else catalog.serving_stack(chips[0])
+    date = getattr(options, "date", None)
+    trains = software in TRAINERS
+    stack = catalog.default_stack(chips[0], name, date) if trains else catalog.serving_stack(chips[0], date)
     launch = Launch(
         workload,
         best.plan,

@@ -45,9 +45,19 @@ def signed(command: str, document: dict[str, Any], line: str = "") -> dict[str, 
 def show(options: argparse.Namespace, document: Callable[[], Any], screen: Callable[[], str]) -> None:
     """Print an answer as strict JSON with the name of its schema where requested, else as a text screen."""
     if options.json:
-        say(json.dumps(signed(options.command, document(), options.command_line), indent=2, allow_nan=False))
+        answer = _dated(options) | document()
+        say(json.dumps(signed(options.command, answer, options.command_line), indent=2, allow_nan=False))
     else:
         say(screen())
+
+
+def _dated(options: argparse.Namespace) -> dict[str, str]:
+    """Return the month of a question as JSON; nothing for commands without one, and where choices state several."""
+    if "date" not in options or "date" in (getattr(options, "choices", None) or {}):
+        return {}
+    from hwopt.catalog.dates import question_date
+
+    return {"date": question_date(options.date)}
 
 
 @contextlib.contextmanager

@@ -32,7 +32,7 @@ _KINDS = {
 _SIZES = ("tokens", "global_batch", "sequence_length")
 """Settings of a run whose default is the workload's."""
 
-_TITLED = ("chip", "decode_chip", "precision", "site")
+_TITLED = ("chip", "decode_chip", "precision", "site", "date")
 """Settings of a cluster that every title names; it names others where `--choices` lists them."""
 
 
@@ -111,7 +111,9 @@ class ClusterRequest:
             return tuple(dict.fromkeys(source for each in self.kinds.values() for source in each.sources))
         options = self.options
         further = {
-            "stack": catalog.record("stacks", options.stack or self.stack or catalog.default_stack(options.chip)),
+            "stack": catalog.record(
+                "stacks", options.stack or self.stack or catalog.default_stack(options.chip, date=options.date)
+            ),
             "workload": catalog.record("workloads", options.workload),
         }
         for name, kind in (("fabric", "fabrics"), ("reliability", "reliability"), ("operation", "operations")):
@@ -152,7 +154,8 @@ class ClusterRequest:
             cluster = f"{workload} on {options.chips:,} chips, {of}"
         further = [name for name in getattr(options, "choices", None) or {} if name not in _TITLED]
         chosen = "".join(f", {name} {getattr(options, name) or 'none'}" for name in further)
-        asked = escape.line(f"{cluster}, {options.precision}, site {options.site}{chosen}{self.operated}")
+        dated = f", date {options.date} ({options.stack or self.stack})" if options.date else ""
+        asked = escape.line(f"{cluster}, {options.precision}, site {options.site}{dated}{chosen}{self.operated}")
         return f"{asked}{self.words}{self._foreign_software}"
 
     @property
@@ -216,8 +219,8 @@ def _training(options: argparse.Namespace) -> ClusterRequest:
     words += f" (assumed from the workload: {', '.join(assumed)})" if assumed and not table else ""
     words += f"; one sample: {escape.line(run.model.sample)}" if table and run.model.sample != "sequence" else ""
     constants = catalog.calibration(options.constants)
-    measured = partial(machine_interval, run, options.chip, options.stack, constants)
-    stack = catalog.default_stack(options.chip, options.workload)
+    stack = catalog.default_stack(options.chip, options.workload, options.date)
+    measured = partial(machine_interval, run, options.chip, options.stack or stack, constants)
     if (trained := float(run.trainable_fraction)) < 1.0:
         words += f"\n{100.0 * trained:.3g} % of the weights train; the loss is that of training all of them"
     size = {
@@ -231,7 +234,7 @@ def _training(options: argparse.Namespace) -> ClusterRequest:
 
 def _serving(options: argparse.Namespace) -> ClusterRequest:
     service = catalog.service(options.workload, **_values(options, REQUESTS))
-    stack = catalog.serving_stack(options.chip)
+    stack = catalog.serving_stack(options.chip, options.date)
     return ClusterRequest(
         options,
         service,

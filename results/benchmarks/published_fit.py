@@ -3,6 +3,7 @@
 Test-set studies (`hwopt.calibration.holdout`) are not read here; neither shifts nor interval widths depend on them.
 """
 
+import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -32,6 +33,9 @@ RUNS = Path(str(files("hwopt") / "data" / "runs"))
 
 TABLES = ("train.csv", "train_round2.csv")
 """Tables of the runs that are fitted."""
+
+COLLECTED = "2026-11"
+"""Month to which the runs were collected: the reference date of questions (`hwopt.catalog.dates`)."""
 
 LEAST_STUDIES = 2
 """Minimum number of studies that measured a chip family or software for it to get its own constants.
@@ -204,11 +208,13 @@ def save(evidence: PublishedFit, path: Path) -> None:
     fitted = int(np.sum(observations.weights > 0.0))
     cells = len({row.cell for row in observations.rows if complete(row) and not row.left_out})
     families, stacks = ", ".join(sorted(set(observations.families))), len(set(observations.stacks))
-    title = f"{fitted} published training runs in {cells} cells, to November 2026"
+    title = (
+        f"{fitted} published training runs in {cells} cells, to {datetime.date.fromisoformat(COLLECTED + '-01'):%B %Y}"
+    )
     note = f"families of chips: {families}; {stacks} stacks; made by python -m results.benchmarks.accuracy"
     shown = ~observations.scopes.of_sources  # shifts of single sources do not transfer to others
     entries = tuple(entry for entry, on in zip(observations.scopes.entries, shown, strict=True) if on)
     everything = evidence.everything
     left_out = {source: each.shifts[shown] for source, each in evidence.sources.items()}
     fit = (Scopes(entries), everything.shifts[shown], everything.sd[shown], left_out)
-    write(path, catalog.Calibration(title, *fit, evidence.widths, note, fitted))
+    write(path, catalog.Calibration(title, *fit, evidence.widths, note, fitted, date=COLLECTED))

@@ -43,7 +43,8 @@ def write(path: str | Path, calibration: Calibration) -> None:
     """
     title, note = escape.toml(calibration.title), escape.toml(calibration.note)
     lines = [f"title = {title}", f"note = {note}", f"runs = {calibration.runs}"]
-    lines += [*([f"operation = {escape.toml(calibration.operation)}"] if calibration.operation else []), "", "[shifts]"]
+    texts = {"date": calibration.date, "operation": calibration.operation}
+    lines += [*(f"{name} = {escape.toml(text)}" for name, text in texts.items() if text), "", "[shifts]"]
     for (name, scope), shift, sd in zip(calibration.scopes.entries, calibration.shifts, calibration.sd, strict=True):
         lines.append(f"{escape.toml(f'{name}@{scope}')} = {{ shift = {shift:.5f}, sd = {sd:.5f} }}")
     if calibration.left_out:
