@@ -10,7 +10,10 @@ from hwopt.errors import UserError
 from hwopt.quantity import quantities
 from hwopt.stack import Capabilities
 
-OWN = {name: tomllib.loads((data_root() / "stacks" / f"{name}.toml").read_text("utf-8")) for name in catalog.names("stacks")}
+OWN = {
+    name: tomllib.loads((data_root() / "stacks" / f"{name}.toml").read_text("utf-8"))
+    for name in catalog.names("stacks")
+}
 DERIVED = sorted(name for name, table in OWN.items() if "base" in table)
 NEW = (
     "pytorch-fsdp2-2026", "pytorch-fsdp2-eager-2026", "torchtitan-2026", "prime-rl-2026", "verl-2026", "megatron-bridge-2026",
