@@ -20,7 +20,7 @@ from hwopt.catalog.calibrations import (
     usual_operation,
     with_constants,
 )
-from hwopt.catalog.chips import check_precision, chip, default_stack, stack
+from hwopt.catalog.chips import check_precision, chip, default_stack, stack, with_words
 from hwopt.catalog.clusters import cluster, cluster_pair, prices
 from hwopt.catalog.export_rules import export_rule
 from hwopt.catalog.fabrics import fabric_tiers, parts, topology
@@ -51,10 +51,12 @@ from hwopt.catalog.workloads import (
     approximations,
     checkpoint,
     entry_ramp,
+    has_experts,
     loss_law,
     model_config,
     model_of,
     named,
+    routed,
     training_run,
     transfer,
     transformer,
@@ -94,6 +96,7 @@ __all__ = [
     "facility",
     "find",
     "forget_calibrations",
+    "has_experts",
     "kinds",
     "largest_slice",
     "leaf",
@@ -118,6 +121,7 @@ __all__ = [
     "record",
     "recovery",
     "reliability",
+    "routed",
     "service",
     "serving_plan",
     "serving_stack",
@@ -139,6 +143,7 @@ __all__ = [
     "used_chips",
     "usual_operation",
     "with_constants",
+    "with_words",
 ]
 
 if not TYPE_CHECKING:  # old public names

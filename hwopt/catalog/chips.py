@@ -1,16 +1,21 @@
 """Chips: datasheet entries as `Chip`, their native number formats, and their usual software."""
 
 import math
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from hwopt.catalog.dates import question_date, release, software_of
 from hwopt.catalog.facilities import own_cooling
 from hwopt.catalog.fields import ARCHITECTURES, keys
-from hwopt.catalog.load import built, record, supported
+from hwopt.catalog.load import built, leaf, record, supported
 from hwopt.catalog.schema import Record
 from hwopt.errors import UserError, suggest
 from hwopt.hardware.chip import LEAKAGE_REFERENCE_K, Chip
 from hwopt.hardware.facility import Cooling
+from hwopt.quantity import quantities
+from hwopt.run_words import BY_NAME, IMBALANCE, Change, implied
 from hwopt.stack import Capabilities, Stack
 from hwopt.types import PRECISIONS
 
@@ -171,6 +176,45 @@ def stack(name: str | Path, architecture: str = "default", any_software: bool = 
     }
     efficiencies = {key: entry.si(f"{key}.{family}") for key, family in families.items()}
     return built(Stack, entry, capabilities=documented.lifted if any_software else documented, **efficiencies)
+
+
+def with_words(software: Stack, name: str | Path, words: Mapping[str, Any], any_software: bool = False) -> Stack:
+    """Return a software stack with the numbers that the words of a run set.
+
+    **Arguments:** `name` of the stack; `words`: value by name (`hwopt.run_words.WORDS`), None where a word is not stated;
+    `any_software`: whether words may state what the stack does not document.
+
+    **Raises:** `UserError` for an unknown value, and for a value that the stack does not document.
+    """
+    entry = record("stacks", name)
+    for stated, value in implied(words).items():
+        word = BY_NAME[stated]
+        listed = [each.lower() for each in entry.words(word.listed)]
+        documented = listed or [next(iter(word.values))]
+        wanted = value if isinstance(value, str) else ("no", "yes")[value > 0.0]
+        if word.listed and not any_software and wanted not in documented:
+            entry.refuse(
+                f"does not document {word.name}={value} (it has {', '.join(documented)}): choose another stack, or set "
+                "any_software"
+            )
+        if listed != [value]:  # the stack's own numbers describe its only value
+            numbers = {each.field: _changed(software, each) for each in word.changes(value) if _applies(each, listed)}
+            software = replace(software, **numbers)
+    return software
+
+
+def _applies(change: Change, listed: list[str]) -> bool:
+    """Return whether a word changes a number of a stack: those of other stacks hold only where the stack lists the word."""
+    return change.field != IMBALANCE and (bool(listed) or not isinstance(change.value, str))
+
+
+def _changed(software: Stack, change: Change) -> Any:
+    """Return the number of a stack after a change."""
+    own, declared = getattr(software, change.field), quantities(Stack)[change.field]
+    number = change.value
+    if isinstance(number, str):
+        number = record("stacks", number).si(str(declared.key), declared.default)
+    return leaf({"set": number, "times": own * number, "least": max(own, number)}[change.rule])
 
 
 def nic_link(entry: Record) -> float:

@@ -117,6 +117,11 @@ def cluster(
     stack: str | Path | None = None,
     any_software: bool = False,
     date: str | None = None,
+    dispatcher: str | None = None,
+    ep_overlap: str | float | None = None,
+    cuda_graphs: str | None = None,
+    compilation: str | None = None,
+    tuning: str | None = None,
     site: str | Path = "us-average",
     cooling: str | Path | None = None,
     coolant_degc: float | None = None,
@@ -147,6 +152,7 @@ def cluster(
     - `any_software`: whether training plans may do what the stack does not document.
     - `date`: month of the question, such as `2026-11`: it decides which software is the usual one. By default that of the
       calibration.
+    - `dispatcher` to `tuning`: words of a training run, as in `hwopt.run_words`; by default what the stack does.
     - `site`, `cooling`: by default, cooling is what the chip's servers are built for, or the site's.
     - `coolant_degc`: supply temperature of the coolant, within the range of the cooling; by default the usual one.
     - `rack`, `rack_chips`: the rack, by default that of the chip's system, and chips in one instead of as many as fit.
@@ -214,6 +220,10 @@ def cluster(
             update_bandwidth_bytes_per_s=leaf(sustained),
         )
     family = _chips.architecture(entry)
+    words = {
+        "dispatcher": dispatcher, "ep_overlap": ep_overlap, "cuda_graphs": cuda_graphs, "compilation": compilation,
+        "tuning": tuning,
+    }  # fmt: skip
     literature = Cluster(
         chip=_chips.chip(chip),
         chips=leaf(count),
@@ -228,7 +238,7 @@ def cluster(
         recovery=_peripherals.recovery(recovery),
         operation=built(Operation, operated),
         prices=_prices(prices, chip, scale_up=scale_up, scale_out=scale_out, fabric=fabric, chips=ends),
-        stack=_chips.stack(software, family, any_software),
+        stack=_chips.with_words(_chips.stack(software, family, any_software), software, words, any_software),
     )
     built_up = with_constants(literature, calibration(constants), family, record("stacks", software).slug)
     if torus is not None:

@@ -1,7 +1,7 @@
 """Workloads: transformer shapes and training runs from the catalog, a user's `.toml`, or a Hugging Face config; loss laws."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -12,11 +12,12 @@ from hwopt.catalog.load import built, config_file, leaf, positive, record, suppo
 from hwopt.catalog.schema import Record
 from hwopt.errors import UserError
 from hwopt.quantity import quantities
+from hwopt.run_words import imbalance
 from hwopt.types import PRECISIONS
 from hwopt.workload.learning import LossLaw
 from hwopt.workload.operator_kinds import Lookup, operator_table
 from hwopt.workload.operators import Operators
-from hwopt.workload.training import TrainingRun
+from hwopt.workload.training import ExpertRouting, TrainingRun
 from hwopt.workload.transfer import Transfer
 from hwopt.workload.transformer import TOKEN, Transformer, misaligned, total_parameters
 
@@ -172,6 +173,7 @@ def training_run(
     causal_fraction: float = 0.5,
     trainable_fraction: float = 1.0,
     routing_imbalance: float = 1.0,
+    expert_routing: str | float | None = None,
     input_bytes_per_token: float | None = None,
     law: str | Path = "chinchilla-epoch",
     checkpoint_interval_s: float = 0.0,
@@ -188,7 +190,8 @@ def training_run(
     - `unique_tokens`: available distinct tokens, by default the stock of public text.
     - `causal_fraction`: share of attention scores that is computed.
     - `trainable_fraction`: share of the weights that is trained.
-    - `routing_imbalance`: load of the busiest expert rank over the mean.
+    - `routing_imbalance`: load of the busiest expert rank over the mean, whatever the plan is.
+    - `expert_routing`: the same where a plan spreads experts over ranks: balanced (the default), natural, or a number.
     - `input_bytes_per_token`: read from storage (4 as token numbers; a 16 x 16 patch of pixels 768).
     - `law`: dependence of the loss on parameters, tokens and batch.
     - `checkpoint_interval_s`: of work between checkpoints; 0: the optimal interval.
@@ -245,8 +248,20 @@ def training_run(
         law=loss_law(law),
         gemm_precision=leaf([float(each == place) for each in PRECISIONS]),
         ramp=None if ramp is None else ramp.of(ramp.last or batch, total),
+        routing=routed(shape, {"expert_routing": expert_routing}),
         **{field: leaf(value) for field, value in numbers.items()},
     )
+
+
+def routed(shape: Transformer | Operators, words: Mapping[str, Any]) -> ExpertRouting | None:
+    """Return the routing that words of a run state; None for balanced routing, and for models without experts."""
+    uneven = imbalance(words) if has_experts(shape) else 1.0
+    return None if uneven == 1.0 else ExpertRouting(leaf(uneven))
+
+
+def has_experts(shape: Transformer | Operators) -> bool:
+    """Return whether a model is a transformer with experts."""
+    return isinstance(shape, Transformer) and float(shape.experts) > 0.0
 
 
 def _check_length(shape: Transformer | Operators, asked: float | None, entry: Record) -> None:

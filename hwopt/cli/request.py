@@ -14,12 +14,13 @@ from typing import Any
 from hwopt import catalog, escape
 from hwopt.calibration.intervals import Interval, PredictionContext, machine_interval, widest
 from hwopt.catalog.systems import usual_rack
-from hwopt.cli.cluster_flags import MACHINE, REQUESTS, RUN, TRAINING
+from hwopt.cli.cluster_flags import MACHINE, REQUESTS, RUN, RUN_WORDS, TRAINING
 from hwopt.cli.flags import Flag, foreign
 from hwopt.design.provenance import Provenance
 from hwopt.errors import UserError
 from hwopt.output.text.service import requests_line, service_document
 from hwopt.plan import Disaggregated
+from hwopt.run_words import BY_NAME, WORDS, implied
 from hwopt.workload.operators import Operators
 
 _KINDS = {
@@ -189,7 +190,32 @@ def cluster_request(options: argparse.Namespace, flags: Iterable[Flag]) -> Clust
     catalog.check_precision(options.chip, options.precision)
     if getattr(options, "decode_chip", None) is not None:
         catalog.check_precision(options.decode_chip, options.precision)
+    _split_plan(options)
     return _training(options) if options.mode in TRAINING.names else _serving(options)
+
+
+def _split_plan(options: argparse.Namespace) -> None:
+    """Move the words of a run from the text of `--plan` to their flags; a plan of words alone is no plan.
+
+    **Raises:** `UserError` for a word that is given twice, and for an unknown value.
+    """
+    pieces = [] if options.mode not in TRAINING.names or not options.plan else str(options.plan).split(",")
+    for piece in pieces[:]:
+        name, equals, text = (each.strip() for each in piece.partition("="))
+        if not equals or name.lower() not in BY_NAME:
+            continue
+        flag = RUN_WORDS[BY_NAME[name.lower()].name]
+        if getattr(options, flag.attribute, None) is not None:
+            raise UserError(f"--plan {piece.strip()}: {flag.name} is given too; keep one of them")
+        pieces.remove(piece)
+        setattr(options, flag.attribute, flag.kind.read(f"--plan {name}", text))
+        options.given = {**options.given, flag.attribute: f"{flag.name} {text}"}
+        options.plan = ",".join(pieces) or None
+
+
+def run_words(options: argparse.Namespace) -> dict[str, str | float]:
+    """Return the words of a run that the flags state, by name."""
+    return _values(options, RUN_WORDS.values())
 
 
 def _alone(options: argparse.Namespace, chip: str) -> ClusterRequest:
@@ -206,7 +232,15 @@ def _values(options: argparse.Namespace, flags: Iterable[Flag]) -> dict[str, Any
 
 
 def _training(options: argparse.Namespace) -> ClusterRequest:
-    run = catalog.training_run(options.workload, **_values(options, RUN))
+    stated = run_words(options)
+    routing = implied(stated).get("expert_routing")
+    run = catalog.training_run(options.workload, **_values(options, RUN) | {"expert_routing": routing})
+    for name in (
+        each.name for each in WORDS if each.experts and each.name in stated and not catalog.has_experts(run.model)
+    ):
+        raise UserError(
+            f"{RUN_WORDS[name].name} {stated[name]}: {catalog.named(options.workload)} has no experts; remove it"
+        )
 
     def plan() -> Any:
         words = options.plan
@@ -228,7 +262,10 @@ def _training(options: argparse.Namespace) -> ClusterRequest:
         "sequence_length": run.sequence_length,
         "training_tokens": run.tokens,
     }
-    asked = {name: float(value) for name, value in size.items()}
+    asked: dict[str, Any] = {name: float(value) for name, value in size.items()}
+    if stated:
+        asked["run_words"] = stated
+        words += f"\nrun: {', '.join(f'{name}={value}' for name, value in stated.items())}"
     return ClusterRequest(options, run, plan, stack, measured, asked, words)
 
 

@@ -12,6 +12,14 @@ from hwopt.workload.ramp import BatchRamp
 from hwopt.workload.transformer import TOKEN
 
 
+class ExpertRouting(eqx.Module):
+    """Uneven routing of tokens to the ranks of an expert-parallel group."""
+
+    imbalance: Scalar = computed(
+        "", "tokens of the busiest expert rank over the mean, with experts on two ranks or more"
+    )
+
+
 class TrainingRun(eqx.Module):
     """A model to train, with batch, tokens and number formats."""
 
@@ -36,6 +44,7 @@ class TrainingRun(eqx.Module):
     checkpoint_interval_s: Scalar = switch("seconds of work between saves; 0: as many as lose least", key="")
     routing_imbalance: Scalar = computed("", "tokens of the busiest expert rank over the mean, >= 1")
     ramp: BatchRamp | None = None  # stages before the last
+    routing: ExpertRouting | None = None  # None: even
 
     @property
     def tokens_per_unit(self) -> Scalar:

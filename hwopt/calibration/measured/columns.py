@@ -19,6 +19,7 @@ from hwopt import catalog
 from hwopt.catalog.chips import SLOTS
 from hwopt.catalog.load import is_path
 from hwopt.errors import UserError, suggest
+from hwopt.run_words import BY_NAME
 from hwopt.units import read_number
 
 SMALLEST, LARGEST = 1e-15, 1e15
@@ -190,6 +191,20 @@ def _named(meaning: str, kind: str, **about: Any) -> Any:
     return _column(_entry, meaning, words=(kind,), **about)
 
 
+def _stated(name: str, **about: Any) -> Any:
+    """Declare a column for a word of a run."""
+    word = BY_NAME[name]
+
+    def read(cell: str, column: TableColumn) -> str | float:
+        try:
+            return word.read(cell)
+        except UserError as error:
+            raise ValueError(str(error).partition(": ")[2]) from None
+
+    number = () if word.numbers is None else (f"a number from {word.numbers[0]:g}",)
+    return _column(read, word.meaning, words=(*word.values, *number), **about)
+
+
 # fmt: off
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeasuredRow:
@@ -277,9 +292,13 @@ class MeasuredRun(MeasuredRow):
     attention_kernel: str | None = _said("whether scores stay on the chip", "fused", "unfused", blank="the stack's")
     tp_overlap: float | None = _share("share of tensor parallel traffic that can hide", blank="the stack's", inferred=True)
     pp_overlap: float | None = _share("share of pipeline traffic that can hide", blank="the stack's", inferred=True)
-    ep_overlap: float | None = _share("share of expert traffic that can hide", blank="the stack's", inferred=True)
+    ep_overlap: str | float | None = _stated("ep_overlap", blank="the stack's", inferred=True)
     deduplicated_dispatch: bool | None = _yes("one copy of a token a domain (DeepEP)", blank="the stack's", inferred=True)
-    host_graphs: str | None = _said("what the host launches as one graph", "none", "parts", "step", blank="the stack's")
+    dispatcher: str | None = _stated("dispatcher", blank="as deduplicated_dispatch")
+    host_graphs: str | None = _stated("cuda_graphs", blank="the stack's", also=("cuda_graphs",), inferred=True)
+    compilation: str | None = _stated("compilation", blank="the stack's")
+    tuning: str | None = _stated("tuning", blank="tuned")
+    expert_routing: str | float | None = _stated("expert_routing", blank="balanced", also=("routing",))
     scale_out_gbit_per_s: float | None = _real("of one accelerator", unit="Gb/s", blank="the chip's", inferred=True)
     operation: str | None = _said("how the machine ran: a few chosen steps, or weeks", "benchmark", "production", blank="benchmark")
     flops_attention: str | None = _said("attention that a FLOP/s or MFU counts", *ATTENTION, blank="full; causal from 2025")

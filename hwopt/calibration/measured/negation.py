@@ -2,7 +2,10 @@
 
 import re
 
-_NOT = r"(?<![\w-])(?:no|not|without|w/o|non|never|neither|nor|cannot|disabl\w+|lack(?:s|ing)?|instead of|rather than|un(?=-))"
+_NOT = (
+    r"(?<![\w-])(?:no|not|without|w/o|non|never|neither|nor|cannot|\w+n't|disabl\w+|deactivat\w+|lack(?:s|ing)?|missing|except|"
+    r"excluding|sans|instead of|rather than|no use of|not with|(?:turn|switch)(?:ed|ing)? off|(?:off|disabled):|un(?=-))"
+)
 _STOPS = "no|not|without|never|with|for|of|in|to|by|than|on|from|at|as|is|are|was|were|that|which|only|just|but|and|or|nor|when|if"
 _WORD = rf"(?!(?:{_STOPS})\b)(?:[\w.+/'-]*\w)"
 _PHRASE = rf"(?:{_WORD} ){{0,3}}{_WORD}"
@@ -15,15 +18,25 @@ _LISTED = re.compile(rf"{_NOT} {_PHRASE}(?:, {_PHRASE})*, {_NEAR}$")
 """A negation that applies to a mention before a comma only if an `or` follows: `without A, B or C`."""
 
 _OR = re.compile(rf"\w*(?: {_WORD}){{0,2}}(?:, {_PHRASE})*,? n?or ")
-_AUXILIARY = r"(?:(?:is|are|was|were|be|been|being|kept|left|turned|switched|set to|both|all) )*"
+_AUXILIARY = (
+    r"(?:(?:is|are|was|were|be|been|being|has|have|had|must|should|needs?|to|kept|left|turned|switched|set to|both|all|still|"
+    r"currently|completely|fully|explicitly|deliberately|temporarily) )*"
+)
 _DENIED = (
-    rf"{_AUXILIARY}(?:off|disabled|deactivated|unused|not (?:yet )?"
-    r"(?:used|enabled|applied|active|on|available|supported|recomputed|counted))\b"
+    rf"{_AUXILIARY}(?:(?:off|disabled|deactivated|unused|inactive|unavailable|unsupported|(?:\w+n't|(?:can)?not|can not|could not|"
+    r"did not|does not|never|no longer) (?:yet |be )*"
+    r"(?:used|in use|enabled|applied|active|on|available|supported|possible|work(?:ing)?|recomputed|counted))\b|"
+    r"(?:absent|avoided|dropped|excluded|failed|fails|left out|missing|omitted|removed|skipped)(?= ?(?:$|[;,.)|])))"
 )
 _NOUN = "(?: (?:kernels?|capture|mode|schedule|scheduling|training|layers?|activations?|calls?))?"
+_OFF = r"(?:false|none|off|disabled|0(?:\.0*)?(?![\w.%]))"
+_BESIDE = rf"(?:(?:,? and | (?:or|/|&|\+) |/)(?:{_WORD} ){{0,2}}{_WORD}{_NOUN})*"
+_END = r"(?= ?(?:$|[;,.)|\"']))"
 _AFTER = re.compile(
-    rf"\w*{_NOUN}(?:(?: (?:and|or|/|&) |/)(?:{_WORD} ){{0,2}}{_WORD}{_NOUN})*"
-    rf"(?: ?[:(]? ?{_DENIED}| ?[=:] ?[\"']?(?:false|no|none|off|disabled|0(?:\.0*)?(?![\w.]))\b)"
+    rf"\w*{_NOUN}{_BESIDE}(?:"
+    rf"(?: ?[:(\[]? ?| ?(?:[-=]>|[-\u2013\u2014\u2192]) ?){_DENIED}|"
+    rf" ?[=:] ?(?:[\"'\[]*(?:{_OFF}|no\b)|\[\]|\{{\}})|"
+    rf" [\"']?{_OFF}{_END})"
 )
 """A negation after a mention: `off`, `=false`, `: none`, `is not used`, `and B off`."""
 

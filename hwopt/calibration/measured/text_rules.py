@@ -135,10 +135,12 @@ RUN = tuple(starmap(Rule, (
     ("pp_overlap", _SETTINGS, r"overlaps? of p2p|p2p overlap", "", "0"),
     # estimate of the overlap with other work, 0.5 to 0.95
     ("ep_overlap", _SETTINGS, r"(a2a|all-to-all)[ _]overlap", "0.8", "0"),
-    ("ep_overlap", _SETTINGS, r"\bep[ _]overlap", "", "0"),
+    ("ep_overlap", _SETTINGS, r"\bep[ _]overlap(?! of\b)", "0.8", "0"),
     ("deduplicated_dispatch", _SETTINGS, r"hybrid-?ep", "yes"),
     ("deduplicated_dispatch", _SETTINGS, r"deepep", "yes", "no"),
+    ("deduplicated_dispatch", _SETTINGS, r"\b(alltoall|all-to-all)(_seq)? dispatch|dispatcher (nccl )?all-?to-?all", "no"),
     ("host_graphs", _SETTINGS, r"cuda_graph=(?!none)(\w+/)?full_iteration", "step"),
+    ("host_graphs", _SETTINGS, r"(?:full|whole)[- ](?:iteration|step) (?:cuda[- ]?)?graphs?", "step", "none"),
     ("host_graphs", _SETTINGS, r"cuda_graph=transformer_engine/|cuda[ -]?graph", "parts", "none"),
     ("host_graphs", _SETTINGS, r"\bcuda_graphs?\b|\bgraphs\b", "", "none"),
     # NVIDIA's scripts for these figures set grad_reduce_in_fp32 = False (Megatron-Bridge at 0013c9a); NeMo's stacks alone

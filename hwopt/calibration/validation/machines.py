@@ -16,12 +16,6 @@ from hwopt.hardware.cluster import Cluster
 from hwopt.stack import Stack
 from hwopt.units import to_si
 
-_GRAPHED_LAYER_S = 5e-5
-"""Host time per layer if a graph covers the whole step (estimate, 10 to 100 us)."""
-
-_PARTLY_GRAPHED = 0.5
-"""Relative host time of a layer with attention, router or MLP as a graph, compared with single kernel launches (estimate)."""
-
 _NARROW_SCALE_CASTS = 2.5
 """Cast passes with one scale per row or block, relative to one scale per tensor: both orientations are quantized separately
 (estimate, 1.5 to 4; torchtitan's own tables print 1.4 to 1.5 times the step)."""
@@ -32,9 +26,9 @@ _MACHINES = 4096
 
 Settings = namedtuple(
     "Settings",
-    "attention_kernel tp_overlap pp_overlap ep_overlap deduplicated_dispatch host_graphs recompute_norms recompute_activation "
-    "logit_bytes gathered_inputs gradient_bytes number_format scaling",
-    defaults=(None,) * 13,
+    "attention_kernel tp_overlap pp_overlap ep_overlap deduplicated_dispatch dispatcher host_graphs compilation tuning "
+    "recompute_norms recompute_activation logit_bytes gathered_inputs gradient_bytes number_format scaling",
+    defaults=(None,) * 16,
 )
 """Columns of a row that override the defaults of its software stack."""
 
@@ -51,15 +45,15 @@ class MeasuredMachine(NamedTuple):
     operation: str = catalog.BENCHMARK
 
 
-def software(stack: Stack, row: Settings | MeasuredRun) -> Stack:
-    """Return a stack with the settings stated in a row: kernels, overlap, graphs, scaling, and tensors kept in memory."""
+def software(stack: Stack, row: Settings | MeasuredRun, name: str) -> Stack:
+    """Return a stack with the settings stated in a row: words of a run, kernels, scaling, and tensors kept in memory.
+
+    **Arguments:** `name` of the stack.
+    """
     stored = {"fused": 0.0, "unfused": 1.0, None: None}[row.attention_kernel]
-    graphed = _GRAPHED_LAYER_S if row.host_graphs == "step" else None
     settings = {
         "attention_scores_stored": stored,
-        "tp_overlap": row.tp_overlap, "pp_overlap": row.pp_overlap, "ep_overlap": row.ep_overlap,
-        "dispatch_deduplicated": row.deduplicated_dispatch,
-        "host_layer_s": graphed, "host_moe_layer_s": graphed,
+        "tp_overlap": row.tp_overlap, "pp_overlap": row.pp_overlap,
         "residual_tensors": 2.0 if row.recompute_norms else None,
         "product_kept": 0.0 if row.recompute_activation else None,
         "logit_bytes": row.logit_bytes,
@@ -70,10 +64,13 @@ def software(stack: Stack, row: Settings | MeasuredRun) -> Stack:
     if settings["gradient_bytes"] is not None:
         settings["gradient_copy_bytes"] = 0.0
     stack = replace(stack, **{name: np.float64(value) for name, value in settings.items() if value is not None})
+    words = {
+        "dispatcher": row.dispatcher or {True: "deepep", False: "alltoall", None: None}[row.deduplicated_dispatch],
+        "ep_overlap": row.ep_overlap, "cuda_graphs": row.host_graphs, "compilation": row.compilation, "tuning": row.tuning,
+    }  # fmt: skip
+    stack = catalog.with_words(stack, name, words, any_software=True)
     casts = _NARROW_SCALE_CASTS if row.scaling in ("row", "block") else 1.0
-    host = _PARTLY_GRAPHED if row.host_graphs == "parts" else 1.0
-    factors = {"cast_passes": casts, "host_layer_s": host, "host_moe_layer_s": host}
-    return replace(stack, **{name: np.float64(factor * getattr(stack, name)) for name, factor in factors.items()})
+    return replace(stack, cast_passes=np.float64(casts * stack.cast_passes))
 
 
 @cache
@@ -99,7 +96,7 @@ def constants(calibration: Calibration | None) -> Constants:
     def of(machine: MeasuredMachine, without: str) -> Cluster:
         links = machine.scale_out_gbit_per_s and to_si(machine.scale_out_gbit_per_s, "Gb/s")
         cluster = _parts(machine.accelerator, machine.domain, links, machine.stack, machine.operation)
-        cluster = replace(cluster, stack=software(cluster.stack, machine.settings))
+        cluster = replace(cluster, stack=software(cluster.stack, machine.settings, machine.stack))
         return catalog.with_constants(cluster, calibration, machine.architecture, machine.stack, without=without)
 
     return lambda machine, source: of(machine, study_of(source) if study_of(source) in left_out else "")

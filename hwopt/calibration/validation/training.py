@@ -152,6 +152,7 @@ def _workload(row: MeasuredRun, shape: Any, assumed: list[str]) -> TrainingRun:
         causal_fraction=leaf(0.5 * min((row.document_tokens or row.seq_len) / row.seq_len, 1.0)),
         trainable_fraction=leaf(1.0 if row.trainable_fraction is None else row.trainable_fraction),
         routing_imbalance=leaf(1.0),
+        routing=catalog.routed(shape, {"tuning": row.tuning, "expert_routing": row.expert_routing}),
         checkpoint_interval_s=leaf(0.0),
         input_bytes_per_token=leaf(4.0),
     )

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from hwopt.model.layers.parameters import expert_copies
-from hwopt.model.numerics.maximum import above_zero, hard_maximum
+from hwopt.model.numerics.maximum import above_zero, hard_maximum, several
 from hwopt.plan import Plan
 from hwopt.stack import Stack
 from hwopt.types import PRECISION_BYTES, Scalar
@@ -81,7 +81,10 @@ class Flow(NamedTuple):
 
 def flow(run: TrainingRun, plan: Plan) -> Flow:
     """Return the activations that one micro-batch of a training run sends through the layers."""
-    return Flow(run.model, tokens_per_chip(run, plan), run.activation_bytes, run.routing_imbalance)
+    uneven = run.routing_imbalance
+    if run.routing is not None:
+        uneven = uneven * (1.0 + (run.routing.imbalance - 1.0) * several(plan.ep))
+    return Flow(run.model, tokens_per_chip(run, plan), run.activation_bytes, uneven)
 
 
 def batch_tokens(run: TrainingRun) -> Scalar:

@@ -13,14 +13,23 @@ from tests.evidence_cases import inferred_columns
 AFFIRMED = (
     "x", "with x", "x on", "x and y", "x: on", "x=1", "x=true", "x=0.8", "not only x but y", "y, no z, x", "no z, x on", "x; y off",
     "x, y off", "without y; x", "no z. x", "no difference with x", "x not stated", "y and z not printed, x", "unlike x", "x (no y)",
-    "x, not y", "y=none/x",
+    "x, not y", "y=none/x", "x removed the gap", "x missing from y's list", "x 0.5", "x - on", "x -> y", "x: on, y: off", "x=[y]",
+    "x still on", "x must be on", "y had to be off, x",
 )  # fmt: skip
 DENIED = (
     "no x", "not x", "without x", "w/o x", "non-x", "nonx", "un-x", "unx", "never x", "x off", "x: off", "x disabled", "disable x",
     "x is disabled", "disabled x", "x=false", "x=0", "x = 0.0", "x=none", "x: none", "x: no", "x='false'", "x not used", "x unused",
     "x is not used", "xs are turned off", "not using x", "no fused x", "no async fused x", "lacks x", "y instead of x", "x (off)",
     "y rather than x", "neither x nor y", "neither y nor x", "without y or x", "without x or y", "no y and x", "without y, x or z",
-    "without x, y or z", "x and y off", "x or y disabled", "x/y off", "x kernels disabled", "x (not used)",
+    "without x, y or z", "x and y off", "x or y disabled", "x/y off", "x kernels disabled", "x (not used)", "y off, no z, x off",
+    "x [off]", "x - off", "x \u2014 disabled", "x -> off", "x \u2192 off", "x=[]", "x='off'", 'x: ["none"]', "x none", "x false; y",
+    "x 0",
+    "x currently off", "xs completely disabled", "x had to be disabled", "x must be off", "xs aren't used", "x can not be used",
+    "x cannot be enabled", "x did not work", "x unsupported", "x unavailable", "x left out", "x removed", "x omitted; y",
+    "x no longer used",
+    "don't use x", "didn't enable x", "turned off x", "switch off x", "deactivated x", "off: x", "disabled: x", "no use of x",
+    "not with x",
+    "missing x", "x + y off", "x, and y off", "x not in use", "x never enabled",
 )  # fmt: skip
 NEITHER = ("", "y", "not without x", "no x off", "x off is not used; x", "x here, no x there", "never without x")
 
@@ -45,6 +54,7 @@ def test_nothing_is_said_where_nothing_is_clear(text):
     [
         ("host_graphs", "CUDA graphs", "parts", "none"),
         ("host_graphs", "cudagraph", "parts", "none"),
+        ("host_graphs", "full-iteration CUDA graphs", "step", "none"),
         ("attention_kernel", "flash attention", "fused", "unfused"),
         ("attention_kernel", "FA3", "fused", None),
         ("tp_overlap", "TP overlap", None, "0"),
@@ -52,7 +62,9 @@ def test_nothing_is_said_where_nothing_is_clear(text):
         ("pp_overlap", "P2P overlap", None, "0"),
         ("ep_overlap", "a2a overlap", "0.8", "0"),
         ("ep_overlap", "all-to-all overlap", "0.8", "0"),
+        ("ep_overlap", "EP overlap", "0.8", "0"),
         ("deduplicated_dispatch", "DeepEP", "yes", "no"),
+        ("deduplicated_dispatch", "alltoall dispatcher", "no", None),
         ("deduplicated_dispatch", "HybridEP", "yes", None),
         ("interleaved", "interleaving", "yes", "no"),
         ("bubble_share", "ZB-H1", repr(1 / 3), None),
@@ -78,6 +90,13 @@ def test_every_flag_of_a_training_run(column, notes, on, off):
         "{}=false",
         "{}: none",
         "neither Muon nor {}",
+        "{} turned off",
+        "{} is not used",
+        "{} currently disabled",
+        "{} -> off",
+        "{} (off)",
+        "didn't use {}",
+        "mock data, no permute fusion, {} off; seq 4096",
     ):
         assert inferred_columns(**{cell: form.format(notes)}).get(column) == off, form
 
@@ -125,6 +144,20 @@ def test_the_rest_of_the_columns_in_words():
     flops = lambda notes: inferred_columns(notes=notes, measured_metric="mfu")
     assert flops("not causal")["flops_attention"] == "full" and "flops_recompute" not in flops("MFU, not HFU")
     assert flops("HFU")["flops_recompute"] == "yes"
+
+
+@pytest.mark.parametrize(
+    ("framework", "notes", "name"),
+    [
+        ("KempnerForge (PyTorch FSDP2, torch.compile)", "", "torchtitan-2024"),
+        ("KempnerForge (PyTorch FSDP2, no compile for MoE)", "", "torchtitan-eager"),
+        ("PyTorch FSDP2", "torch.compile off", "torchtitan-eager"),
+        ("PyTorch FSDP2", "eager", "torchtitan-eager"),
+        ("PyTorch FSDP2", "", "torchtitan-2024"),
+    ],
+)
+def test_pytorch_without_compilation_is_not_read_as_compiled(framework, notes, name):
+    assert inferred_columns(framework=framework, notes=notes, year="2026", gpu="H200-SXM-141GB")["stack"] == name
 
 
 def test_settings_name_their_software_also_where_they_are_off():

@@ -29,7 +29,7 @@ STACK = catalog.stack("nemo-2025")
 
 def changes(row: MeasuredRun, stack=STACK) -> dict[str, float]:
     """Fields of the stack that the row changes, and their new values."""
-    after = software(stack, row)
+    after = software(stack, row, "nemo-2025")
     values = {name: (float(getattr(stack, name)), float(getattr(after, name))) for name in quantities(Stack)}
     return {name: new for name, (old, new) in values.items() if new != old}
 
@@ -49,7 +49,8 @@ def test_a_row_that_states_no_setting_changes_nothing():
         ({"ep_overlap": 0.8}, {}, {"ep_overlap": 0.8}),
         ({"deduplicated_dispatch": True}, {}, {"dispatch_deduplicated": 1}),
         ({"host_graphs": "step"}, {}, {"host_layer_s": 5e-5, "host_moe_layer_s": 5e-5}),
-        ({"host_graphs": "none"}, {}, {}),
+        ({"host_graphs": "none"}, {}, {"host_layer_s": 1.5e-3, "host_moe_layer_s": 3e-3}),
+        ({"host_graphs": "none"}, {"host_layer_s": 2e-3, "host_moe_layer_s": 5e-3}, {}),
         ({"recompute_norms": True}, {"residual_tensors": 4.0}, {"residual_tensors": 2}),
         ({"recompute_activation": True}, {"product_kept": 1.0}, {"product_kept": 0}),
         ({"logit_bytes": 4.0}, {"logit_bytes": 14.0}, {"logit_bytes": 4}),
