@@ -4,36 +4,25 @@ A word is declared once (`WORDS`). Flags, parts of `--plan`, columns of measured
 that is not stated leaves the numbers of the software stack as they are.
 """
 
+from collections import namedtuple
 from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from contextlib import suppress
+from typing import Any
 
 from hwopt.errors import UserError, suggest
 from hwopt.units import read_number
 
+Change = namedtuple("Change", "field value low high source rule", defaults=(0.0, 0.0, "", "set"))
+"""Change of one number by a word.
 
-class Change(NamedTuple):
-    """Change of one number by a word.
-
-    - `field`: field of `hwopt.stack.Stack`, or `IMBALANCE`.
-    - `value`: the number, in SI; or the stack of the catalog whose number is taken, with its source and range.
-    - `low`, `high`, `source`: range of a number, and its key in `hwopt/data/sources.toml`.
-    - `rule`: "set" replaces the number, "times" multiplies it, "least" raises it to at least the value.
-    """
-
-    field: str
-    value: float | str
-    low: float = 0.0
-    high: float = 0.0
-    source: str = ""
-    rule: str = "set"
+- `field`: field of `hwopt.stack.Stack`, or `routing_imbalance` of a run.
+- `value`: the number, in SI; or the stack of the catalog whose number is taken, with its source and range.
+- `low`, `high`, `source`: range of a number, and its key in `hwopt/data/sources.toml`.
+- `rule`: "set" replaces the number, "times" multiplies it, "least" raises it to at least the value.
+"""
 
 
-IMBALANCE = "routing_imbalance"
-"""Number of a run that the word `expert_routing` sets: tokens of the busiest expert rank over the mean."""
-
-
-class RunWord(NamedTuple):
+class RunWord(namedtuple("RunWord", "name meaning values listed numbers experts also", defaults=("", None, False, {}))):
     """Declare one setting of a run and its values.
 
     - `name`: part of `--plan`, keyword of the catalog, column, and name of the flag.
@@ -44,40 +33,35 @@ class RunWord(NamedTuple):
     - `also`: other spellings of values.
     """
 
-    name: str
-    meaning: str
-    values: Mapping[str, tuple[Change, ...]]
-    listed: str = ""
-    numbers: tuple[float, float] | None = None
-    experts: bool = False
-    also: Mapping[str, str] = MappingProxyType({})
-
     @property
     def known(self) -> str:
         """Return the values in words."""
-        return ", ".join(self.values) + (f", or a number from {self.numbers[0]:g}" if self.numbers else "")
+        return ", ".join(self.values) + (f" or a number from {self.numbers[0]:g}" if self.numbers else "")
 
-    def read(self, text: str) -> str | float:
+    def read(self, text: str, said: str = "") -> str | float:
         """Return a value from its text: a word of `values`, or a number.
+
+        **Arguments:** `said`: start of error messages.
 
         **Raises:** `UserError` for any other text.
         """
         word = self.also.get(text.strip().lower(), text.strip().lower())
         if word in self.values:
             return word
-        try:
-            number = read_number(text)
-        except UserError:
-            number = None
-        if number is None or self.numbers is None or not self.numbers[0] <= number <= self.numbers[1]:
-            raise UserError(f"{self.name}={text}: must be {self.known}: {suggest(word, self.values)}")
-        return number
+        with suppress(UserError):
+            if self.numbers and self.numbers[0] <= (number := read_number(text)) <= self.numbers[1]:
+                return number
+        raise UserError(f"{said}must be {self.known}: {suggest(word, self.values)}")
 
     def changes(self, value: str | float) -> tuple[Change, ...]:
         """Return the changes of a value as `read` returns it."""
-        if isinstance(value, str):
-            return self.values[value]
-        return tuple(each._replace(value=value) for each in [*self.values.values()][-1])
+        last = list(self.values.values())[-1]
+        return self.values[value] if isinstance(value, str) else tuple(each._replace(value=value) for each in last)
+
+
+def switched(value: Any) -> Any:
+    """Return a value of a word; yes or no for a stated share."""
+    return ("no", "yes")[value > 0.0] if isinstance(value, float) else value
 
 
 _COMPILED = (
@@ -85,21 +69,15 @@ _COMPILED = (
 )  # fmt: skip
 """Numbers in which torchtitan with and without `torch.compile` differ, apart from attention kernels."""
 
-_HOST = ("host_layer_s", "host_moe_layer_s")
-
-
-def _once(value: float, source: str) -> tuple[Change, ...]:
-    return (Change("dispatch_deduplicated", value, value, value, source),)
-
 
 WORDS = (
     RunWord(
         "dispatcher",
         "dispatcher of tokens to experts; deepep and hybridep send one copy of a token to a scale-up domain",
         {
-            "alltoall": _once(0.0, "megatron-core-guide"),
-            "deepep": _once(1.0, "deepep"),
-            "hybridep": _once(1.0, "megatron-core-guide"),
+            "alltoall": (Change("dispatch_deduplicated", 0.0, 0.0, 0.0, "megatron-core-guide"),),
+            "deepep": (Change("dispatch_deduplicated", 1.0, 1.0, 1.0, "deepep"),),
+            "hybridep": (Change("dispatch_deduplicated", 1.0, 1.0, 1.0, "megatron-core-guide"),),
         },
         "dispatchers",
         experts=True,
@@ -122,9 +100,13 @@ WORDS = (
         "what the host launches as one CUDA graph: nothing, parts of a layer, or the whole step",
         {
             # the same Megatron-Core, launching kernel by kernel
-            "none": tuple(Change(each, "megatron-2025", rule="least") for each in _HOST),
-            "parts": tuple(Change(each, 0.5, 0.3, 0.8, "hwopt-estimate", "times") for each in _HOST),
-            "step": tuple(Change(each, 5e-5, 1e-5, 1e-4, "hwopt-estimate") for each in _HOST),
+            "none": tuple(Change(each, "megatron-2025", rule="least") for each in ("host_layer_s", "host_moe_layer_s")),
+            "parts": tuple(
+                Change(each, 0.5, 0.3, 0.8, "hwopt-estimate", "times") for each in ("host_layer_s", "host_moe_layer_s")
+            ),
+            "step": tuple(
+                Change(each, 5e-5, 1e-5, 1e-4, "hwopt-estimate") for each in ("host_layer_s", "host_moe_layer_s")
+            ),
         },
         "cuda_graphs",
         also={"no": "none", "off": "none", "yes": "parts", "on": "parts"},
@@ -148,8 +130,8 @@ WORDS = (
         "expert_routing",
         "load of the busiest expert rank over the mean, with experts on several ranks; balanced: 1, natural: 1.3",
         {
-            "balanced": (Change(IMBALANCE, 1.0, 1.0, 1.0, "megatron-core-guide"),),
-            "natural": (Change(IMBALANCE, 1.3, 1.05, 2.0, "loss-free-balancing"),),
+            "balanced": (Change("routing_imbalance", 1.0, 1.0, 1.0, "megatron-core-guide"),),
+            "natural": (Change("routing_imbalance", 1.3, 1.05, 2.0, "loss-free-balancing"),),
         },
         numbers=(1.0, 1e3),
         experts=True,
@@ -170,11 +152,5 @@ def implied(stated: Mapping[str, Any]) -> dict[str, str | float]:
 
     **Raises:** `UserError` for a value that a word does not have.
     """
-    given = {name: BY_NAME[name].read(str(value)) for name, value in stated.items() if value is not None}
+    given = {name: BY_NAME[name].read(str(x), f"{name}={x}: ") for name, x in stated.items() if x is not None}
     return (_FUNCTIONAL if given.get("tuning") == "functional" else {}) | given
-
-
-def imbalance(stated: Mapping[str, Any]) -> float:
-    """Return the load of the busiest expert rank over the mean that the words state; 1 where they state none."""
-    (change,) = BY_NAME["expert_routing"].changes(implied(stated).get("expert_routing", "balanced"))
-    return float(change.value)

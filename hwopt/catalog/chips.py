@@ -15,7 +15,7 @@ from hwopt.errors import UserError, suggest
 from hwopt.hardware.chip import LEAKAGE_REFERENCE_K, Chip
 from hwopt.hardware.facility import Cooling
 from hwopt.quantity import quantities
-from hwopt.run_words import BY_NAME, IMBALANCE, Change, implied
+from hwopt.run_words import BY_NAME, implied, switched
 from hwopt.stack import Capabilities, Stack
 from hwopt.types import PRECISIONS
 
@@ -187,34 +187,25 @@ def with_words(software: Stack, name: str | Path, words: Mapping[str, Any], any_
     **Raises:** `UserError` for an unknown value, and for a value that the stack does not document.
     """
     entry = record("stacks", name)
-    for stated, value in implied(words).items():
-        word = BY_NAME[stated]
+    for word, value in ((BY_NAME[stated], value) for stated, value in implied(words).items()):
         listed = [each.lower() for each in entry.words(word.listed)]
         documented = listed or [next(iter(word.values))]
-        wanted = value if isinstance(value, str) else ("no", "yes")[value > 0.0]
-        if word.listed and not any_software and wanted not in documented:
+        if word.listed and not any_software and switched(value) not in documented:
             entry.refuse(
                 f"does not document {word.name}={value} (it has {', '.join(documented)}): choose another stack, or set "
                 "any_software"
             )
-        if listed != [value]:  # the stack's own numbers describe its only value
-            numbers = {each.field: _changed(software, each) for each in word.changes(value) if _applies(each, listed)}
-            software = replace(software, **numbers)
+        # The stack's own numbers describe its only value. Numbers of another stack hold only where the entry lists the word.
+        for field, number, *_, rule in word.changes(value) if listed != [value] else ():
+            if not hasattr(software, field) or (isinstance(number, str) and not listed):
+                continue
+            declared, own = quantities(Stack)[field], getattr(software, field)
+            if isinstance(number, str):
+                number = record("stacks", number).si(str(declared.key), declared.default)
+            software = replace(
+                software, **{field: leaf({"set": number, "times": own * number, "least": max(own, number)}[rule])}
+            )
     return software
-
-
-def _applies(change: Change, listed: list[str]) -> bool:
-    """Return whether a word changes a number of a stack: those of other stacks hold only where the stack lists the word."""
-    return change.field != IMBALANCE and (bool(listed) or not isinstance(change.value, str))
-
-
-def _changed(software: Stack, change: Change) -> Any:
-    """Return the number of a stack after a change."""
-    own, declared = getattr(software, change.field), quantities(Stack)[change.field]
-    number = change.value
-    if isinstance(number, str):
-        number = record("stacks", number).si(str(declared.key), declared.default)
-    return leaf({"set": number, "times": own * number, "least": max(own, number)}[change.rule])
 
 
 def nic_link(entry: Record) -> float:

@@ -12,7 +12,7 @@ from hwopt.catalog.load import built, config_file, leaf, positive, record, suppo
 from hwopt.catalog.schema import Record
 from hwopt.errors import UserError
 from hwopt.quantity import quantities
-from hwopt.run_words import imbalance
+from hwopt.run_words import BY_NAME, implied
 from hwopt.types import PRECISIONS
 from hwopt.workload.learning import LossLaw
 from hwopt.workload.operator_kinds import Lookup, operator_table
@@ -174,6 +174,7 @@ def training_run(
     trainable_fraction: float = 1.0,
     routing_imbalance: float = 1.0,
     expert_routing: str | float | None = None,
+    tuning: str | None = None,
     input_bytes_per_token: float | None = None,
     law: str | Path = "chinchilla-epoch",
     checkpoint_interval_s: float = 0.0,
@@ -192,6 +193,7 @@ def training_run(
     - `trainable_fraction`: share of the weights that is trained.
     - `routing_imbalance`: load of the busiest expert rank over the mean, whatever the plan is.
     - `expert_routing`: the same where a plan spreads experts over ranks: balanced (the default), natural, or a number.
+    - `tuning`: `functional` runs route naturally unless stated otherwise.
     - `input_bytes_per_token`: read from storage (4 as token numbers; a 16 x 16 patch of pixels 768).
     - `law`: dependence of the loss on parameters, tokens and batch.
     - `checkpoint_interval_s`: of work between checkpoints; 0: the optimal interval.
@@ -248,15 +250,15 @@ def training_run(
         law=loss_law(law),
         gemm_precision=leaf([float(each == place) for each in PRECISIONS]),
         ramp=None if ramp is None else ramp.of(ramp.last or batch, total),
-        routing=routed(shape, {"expert_routing": expert_routing}),
+        routing=routed(shape, {"expert_routing": expert_routing, "tuning": tuning}),
         **{field: leaf(value) for field, value in numbers.items()},
     )
 
 
 def routed(shape: Transformer | Operators, words: Mapping[str, Any]) -> ExpertRouting | None:
     """Return the routing that words of a run state; None for balanced routing, and for models without experts."""
-    uneven = imbalance(words) if has_experts(shape) else 1.0
-    return None if uneven == 1.0 else ExpertRouting(leaf(uneven))
+    (change,) = BY_NAME["expert_routing"].changes(implied(words).get("expert_routing", "balanced"))
+    return ExpertRouting(leaf(change.value)) if has_experts(shape) and change.value > 1.0 else None
 
 
 def has_experts(shape: Transformer | Operators) -> bool:

@@ -1,7 +1,10 @@
 """Flags of a workload on a cluster of given size, and the modes that they belong to."""
 
+import argparse
+from typing import Any
+
 from hwopt.cli.flags import Flag, Modes
-from hwopt.cli.value_types import INTEGER, NOT_NEGATIVE, POSITIVE, SHARE, SWITCH, TEXT, ValueType, one_of, run_word
+from hwopt.cli.value_types import INTEGER, NOT_NEGATIVE, POSITIVE, SHARE, SWITCH, TEXT, ValueType, one_of
 from hwopt.run_words import WORDS
 
 TRAINING = Modes(("train",), "training")
@@ -25,21 +28,25 @@ RUN_WORDS = {
     each.name: Flag(
         f"--{each.name.replace('_', '-')}",
         f"{each.meaning}: {each.known} (default: as the software does)",
-        run_word(each),
+        ValueType("WORD", lambda flag, text, word=each: word.read(text, f"{flag} {text}: ")),
         modes=TRAINING,
     )
     for each in WORDS
 }
-"""Flag of each word of a run, by name."""
+"""Flag of each word of a run, by name, which is also its attribute."""
 
-_ROUTING = RUN_WORDS["expert_routing"]
+
+def run_words(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the words of a run that the flags of a command state, by name."""
+    return {name: value for name in RUN_WORDS if (value := getattr(options, name, None)) is not None}
+
 
 MACHINE = (
     Flag("--stack", "software stack, see hwopt catalog stacks (default: the chip's usual one for training or serving)", TEXT),
     Flag("--date", "month of the question, such as 2025-06: default software is what had been released by then, and newer chips "
          "and stacks are refused (default: the month to which --constants calibrated reach)", TEXT),
     Flag("--any-software", "training plans may also do what the software does not document", SWITCH, False, TRAINING),
-    *(each for each in RUN_WORDS.values() if each is not _ROUTING),
+    *(each for each in RUN_WORDS.values() if each.attribute != "expert_routing"),
     CONSTANTS,
     Flag("--site", "site: climate, electricity price and carbon intensity, see hwopt catalog sites", TEXT, "us-average"),
     Flag("--cooling", "cooling technology (default: the one for which the chip's servers are built)", TEXT),
@@ -82,7 +89,8 @@ RUN = (
          "the stock of public text)", POSITIVE, None, TRAINING),
     Flag("--trainable-fraction", "fraction of the weights that is trained, such as 0.003 for LoRA adapters (default 1)", SHARE,
          None, TRAINING),
-    _ROUTING,
+    RUN_WORDS["tuning"],
+    RUN_WORDS["expert_routing"],
     Flag("--batch-ramp", "batch-size schedule, each size up to that many tokens (or percent of the run): 1024@0.25T,2048@2.8T,"
          "4096; the last size is the global batch; none disables it (default: the workload's)",
          ValueType("BATCH@TOKENS", lambda flag, text: text), None, TRAINING),

@@ -4,13 +4,15 @@ The module defines the flag and checks it before any search. It then writes the 
 """
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from hwopt.cli.cluster_flags import run_words
 from hwopt.cli.flags import Flag
 from hwopt.cli.runner import Rendered
 from hwopt.cli.value_types import one_of
 from hwopt.errors import UserError
+from hwopt.run_words import implied
 
 TRAINERS = ("megatron", "torchtitan", "nemo")
 ENGINES = ("vllm", "sglang", "tensorrt-llm", "dynamo-vllm", "dynamo-sglang", "dynamo-tensorrt-llm")
@@ -22,8 +24,11 @@ EXPORT = Flag(
 )  # fmt: skip
 
 
-def check_export(name: str | None, workload: Any, chip: str, precision: str) -> None:
-    """Raise `UserError` for software that is not for the workload, does not run on the chip, or lacks the GEMM format."""
+def check_export(name: str | None, workload: Any, chip: str, precision: str, words: Mapping[str, str | float]) -> None:
+    """Raise `UserError` for software that is not for the workload, does not run on the chip, or lacks the GEMM format.
+
+    **Arguments:** `words` of the training run, of which the software must have all.
+    """
     if name is None:
         return
     from hwopt import catalog
@@ -33,10 +38,10 @@ def check_export(name: str | None, workload: Any, chip: str, precision: str) -> 
     from hwopt.workload.service import Service
     from hwopt.workload.training import TrainingRun
 
-    kind, words, others = (TrainingRun, "training", ENGINES) if name in TRAINERS else (Service, "a service", TRAINERS)
+    kind, what, others = (TrainingRun, "training", ENGINES) if name in TRAINERS else (Service, "a service", TRAINERS)
     if not isinstance(workload, kind):
         more = f"; for this workload: {', '.join(others)}" if isinstance(workload, (Service, TrainingRun)) else ""
-        raise UserError(f"--export {name}: its launch settings are for {words}, which this workload is not{more}")
+        raise UserError(f"--export {name}: its launch settings are for {what}, which this workload is not{more}")
     if name in TRAINERS and isinstance(workload.model, Operators):
         raise UserError(
             f"--export {name}: its launch settings are for transformers, and this workload is a table of operators"
@@ -46,7 +51,7 @@ def check_export(name: str | None, workload: Any, chip: str, precision: str) -> 
 
     entry = supported("chips", chip)
     if name in TRAINERS:
-        return FILES[name].check(f"--export {name}", entry.slug, architecture(entry))
+        return FILES[name].check(f"--export {name}", entry.slug, architecture(entry), words)
     catalog.check_precision(chip, precision)
     KNOWN[name].check(f"--export {name}", entry.slug, architecture(entry), slot(precision))
 
@@ -102,6 +107,7 @@ def launch_files(
         passed,
         getattr(options, "stack", None) or stack,
         min(float(of.dispatch_deduplicated), float(of.capabilities.deduplicated_dispatch)) > 0.0,
+        implied(run_words(options)),
     )
     if isinstance(known, trainer.Trainer):
         told = trainer.training_file(software, known, launch)

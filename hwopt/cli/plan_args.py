@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hwopt import escape
-from hwopt.cli.cluster_flags import TRAINING
+from hwopt.cli.cluster_flags import TRAINING, run_words
 from hwopt.cli.exports import check_export
 from hwopt.cli.flags import Flag
 from hwopt.cli.value_types import SETTINGS, number
@@ -59,7 +59,7 @@ def work_asked(options: argparse.Namespace, flags: Sequence[Flag]) -> Any:
 
     work = cluster_request(options, flags)
     for chip in work.chips:
-        check_export(options.export, work.workload, chip, options.precision)
+        check_export(options.export, work.workload, chip, options.precision, run_words(options))
     return work
 
 

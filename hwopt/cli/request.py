@@ -14,13 +14,13 @@ from typing import Any
 from hwopt import catalog, escape
 from hwopt.calibration.intervals import Interval, PredictionContext, machine_interval, widest
 from hwopt.catalog.systems import usual_rack
-from hwopt.cli.cluster_flags import MACHINE, REQUESTS, RUN, RUN_WORDS, TRAINING
+from hwopt.cli.cluster_flags import MACHINE, REQUESTS, RUN, RUN_WORDS, TRAINING, run_words
 from hwopt.cli.flags import Flag, foreign
 from hwopt.design.provenance import Provenance
 from hwopt.errors import UserError
 from hwopt.output.text.service import requests_line, service_document
 from hwopt.plan import Disaggregated
-from hwopt.run_words import BY_NAME, WORDS, implied
+from hwopt.run_words import BY_NAME, WORDS
 from hwopt.workload.operators import Operators
 
 _KINDS = {
@@ -199,23 +199,15 @@ def _split_plan(options: argparse.Namespace) -> None:
 
     **Raises:** `UserError` for a word that is given twice, and for an unknown value.
     """
-    pieces = [] if options.mode not in TRAINING.names or not options.plan else str(options.plan).split(",")
-    for piece in pieces[:]:
-        name, equals, text = (each.strip() for each in piece.partition("="))
-        if not equals or name.lower() not in BY_NAME:
-            continue
-        flag = RUN_WORDS[BY_NAME[name.lower()].name]
-        if getattr(options, flag.attribute, None) is not None:
-            raise UserError(f"--plan {piece.strip()}: {flag.name} is given too; keep one of them")
-        pieces.remove(piece)
-        setattr(options, flag.attribute, flag.kind.read(f"--plan {name}", text))
-        options.given = {**options.given, flag.attribute: f"{flag.name} {text}"}
-        options.plan = ",".join(pieces) or None
-
-
-def run_words(options: argparse.Namespace) -> dict[str, str | float]:
-    """Return the words of a run that the flags state, by name."""
-    return _values(options, RUN_WORDS.values())
+    for piece in str(options.plan or "").split(",") if options.mode in TRAINING.names else ():
+        name, _, text = map(str.strip, piece.partition("="))
+        if name.lower() in BY_NAME:
+            flag = RUN_WORDS[BY_NAME[name.lower()].name]
+            if getattr(options, flag.attribute) is not None:
+                raise UserError(f"--plan {piece.strip()}: {flag.name} is given too; keep one of them")
+            setattr(options, flag.attribute, flag.kind.read(f"--plan {name}", text))
+            options.given = {**options.given, flag.attribute: f"{flag.name} {text}"}
+            options.plan = ",".join(each for each in str(options.plan).split(",") if each != piece) or None
 
 
 def _alone(options: argparse.Namespace, chip: str) -> ClusterRequest:
@@ -232,9 +224,7 @@ def _values(options: argparse.Namespace, flags: Iterable[Flag]) -> dict[str, Any
 
 
 def _training(options: argparse.Namespace) -> ClusterRequest:
-    stated = run_words(options)
-    routing = implied(stated).get("expert_routing")
-    run = catalog.training_run(options.workload, **_values(options, RUN) | {"expert_routing": routing})
+    stated, run = run_words(options), catalog.training_run(options.workload, **_values(options, RUN))
     for name in (
         each.name for each in WORDS if each.experts and each.name in stated and not catalog.has_experts(run.model)
     ):
@@ -262,10 +252,8 @@ def _training(options: argparse.Namespace) -> ClusterRequest:
         "sequence_length": run.sequence_length,
         "training_tokens": run.tokens,
     }
-    asked: dict[str, Any] = {name: float(value) for name, value in size.items()}
-    if stated:
-        asked["run_words"] = stated
-        words += f"\nrun: {', '.join(f'{name}={value}' for name, value in stated.items())}"
+    words += f"\nrun: {', '.join(f'{name}={value}' for name, value in stated.items())}" if stated else ""
+    asked = {name: float(value) for name, value in size.items()} | ({"run_words": stated} if stated else {})
     return ClusterRequest(options, run, plan, stack, measured, asked, words)
 
 

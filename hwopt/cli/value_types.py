@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from hwopt.errors import UserError, suggest
 from hwopt.registry import is_limit
-from hwopt.run_words import RunWord
 from hwopt.units import read_amount, separated, unit_in_name
 
 
@@ -112,18 +111,6 @@ def one_of(*known: str) -> ValueType:
         if text not in known:
             raise UserError(f"{flag} {text}: {suggest(text, known)}")
         return text
-
-    return ValueType("WORD", read)
-
-
-def run_word(word: RunWord) -> ValueType:
-    """Return the value type of a word of a run."""
-
-    def read(flag: str, text: str) -> str | float:
-        try:
-            return word.read(text)
-        except UserError as error:
-            raise UserError(f"{flag} {text}: {str(error).partition(': ')[2]}") from None
 
     return ValueType("WORD", read)
 

@@ -226,9 +226,9 @@ def _generation(name: str, cells: Cells, architecture: str) -> str:
         )
         return name if compiled and not affirms("eager", prose) else "torchtitan-eager"
     if name == "torch":
-        if date >= 2024 and (affirms("compil", prose) is False or affirms(r"\beager\b", prose)):
-            return "torchtitan-eager"
-        return "torchtitan-2024" if date >= 2024 or affirms("compil", prose) else "torch-fsdp-2023"
+        eager = affirms("compil", prose) is False or affirms(r"\beager\b", prose)
+        recent = "torchtitan-eager" if eager else "torchtitan-2024"
+        return recent if date >= 2024 or affirms("compil", prose) else "torch-fsdp-2023"
     return megatron(architecture, date) if name == "nvidia" else name
 
 

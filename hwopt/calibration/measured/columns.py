@@ -193,16 +193,8 @@ def _named(meaning: str, kind: str, **about: Any) -> Any:
 
 def _stated(name: str, **about: Any) -> Any:
     """Declare a column for a word of a run."""
-    word = BY_NAME[name]
-
-    def read(cell: str, column: TableColumn) -> str | float:
-        try:
-            return word.read(cell)
-        except UserError as error:
-            raise ValueError(str(error).partition(": ")[2]) from None
-
-    number = () if word.numbers is None else (f"a number from {word.numbers[0]:g}",)
-    return _column(read, word.meaning, words=(*word.values, *number), **about)
+    of = BY_NAME[name]
+    return _column(lambda cell, column: of.read(cell), of.meaning, words=(of.known,), **about)
 
 
 # fmt: off

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from hwopt.cli.cluster_flags import CLUSTER, DECODE_CHIP, DISAGGREGATED, TRAINING
+from hwopt.cli.cluster_flags import CLUSTER, DECODE_CHIP, DISAGGREGATED, TRAINING, run_words
 from hwopt.cli.exports import EXPORT, check_export, estimate_command, launch_files, same_degrees
 from hwopt.cli.flags import Flag
 from hwopt.cli.reproduce import DESIGN, reproduce
@@ -70,7 +70,7 @@ def answer(options: argparse.Namespace) -> "Answer | Rendered":
     from hwopt.trace.cache import evaluate_in_numpy
 
     for chip in work.chips:
-        check_export(options.export, work.workload, chip, options.precision)
+        check_export(options.export, work.workload, chip, options.precision, run_words(options))
     worth, before = (None, "") if options.pretrained is None else _transfer(options, work)
     cluster, plan = work.cluster(options.chips), work.plan()
     preempted = _preempted(options, cluster)

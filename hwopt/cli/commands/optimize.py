@@ -155,7 +155,7 @@ def _check_export(options: argparse.Namespace, objective: Any) -> None:
     if "*" not in open_.values():
         workload = one.problem().template.workload
         for chip in _chips(one):
-            check_export(options.export, workload, chip, one.precision)
+            check_export(options.export, workload, chip, one.precision, {})
 
 
 def _chips(objective: Any) -> tuple[str, ...]:
@@ -172,7 +172,7 @@ def _launch_files(options: argparse.Namespace, objective: Any, solution: Any) ->
     workload, cluster, plan = solution.inputs
     chips, count = _chips(objective), float(cluster.chips)
     for chip in chips:
-        check_export(options.export, workload, chip, objective.precision)
+        check_export(options.export, workload, chip, objective.precision, {})
     of = f"{count:,.0f} x {chips[0]}"
     if len(chips) > 1:
         of = f"{count:,.0f} chips, {chips[0]} for prefill and {chips[1]} for decode"

@@ -82,8 +82,8 @@ class Flow(NamedTuple):
 def flow(run: TrainingRun, plan: Plan) -> Flow:
     """Return the activations that one micro-batch of a training run sends through the layers."""
     uneven = run.routing_imbalance
-    if run.routing is not None:
-        uneven = uneven * (1.0 + (run.routing.imbalance - 1.0) * several(plan.ep))
+    if run.routing is not None:  # one rank has all tokens
+        uneven *= 1.0 + (run.routing.imbalance - 1.0) * several(plan.ep)
     return Flow(run.model, tokens_per_chip(run, plan), run.activation_bytes, uneven)
 
 

@@ -34,6 +34,7 @@ class Launch:
     - `passed`: sentence on a better plan that the software cannot express.
     - `deduplicated`: whether of a token's copies for experts of one scale-up domain only one travels there (DeepEP).
     - `software`: stack of the catalog whose efficiencies the prediction assumes.
+    - `words`: stated words of a training run by name, such as its dispatcher (`hwopt.run_words`).
     """
 
     workload: Any
@@ -48,6 +49,7 @@ class Launch:
     passed: str = ""
     software: str = ""
     deduplicated: bool = False
+    words: Mapping[str, str | float] = field(default_factory=dict)
 
     @property
     def predicted(self) -> dict[str, float]:

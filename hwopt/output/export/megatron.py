@@ -17,6 +17,7 @@ from hwopt.errors import UserError
 from hwopt.output.export.engine import NVIDIA, Value
 from hwopt.output.export.limits import TRAINING, Limit
 from hwopt.output.export.trainer import Trainer, TrainingLaunch
+from hwopt.run_words import switched
 from hwopt.workload.ramp import batch_quotients
 from hwopt.workload.transformer import MATRIX_TILE
 
@@ -120,7 +121,7 @@ def _attention(w: SimpleNamespace) -> dict[str, Value]:
     return {"--kv-channels": w.qk_dim} | (grouped if w.kv_heads < w.heads else {})
 
 
-def _experts(w: SimpleNamespace, plan: SimpleNamespace, deduplicated: bool) -> dict[str, Value]:
+def _experts(w: SimpleNamespace, plan: SimpleNamespace, deduplicated: bool, backend: str) -> dict[str, Value]:
     if not w.moe_layers:
         return {}
     flags: dict[str, Value] = {
@@ -135,8 +136,8 @@ def _experts(w: SimpleNamespace, plan: SimpleNamespace, deduplicated: bool) -> d
     if deduplicated and plan.ep * plan.expert_tp > 1:
         flags |= {
             "--moe-token-dispatcher-type": "flex",
-            "--moe-flex-dispatcher-backend": "deepep",
-            "--moe-router-dtype": "fp32",  # of probabilities, which DeepEP requires
+            "--moe-flex-dispatcher-backend": backend,
+            "--moe-router-dtype": "fp32",  # of probabilities, which both backends require
         }
     if w.shared_experts:
         flags["--moe-shared-expert-intermediate-size"] = round(w.shared_experts * w.expert_ffn)
@@ -216,6 +217,28 @@ def _optimizer(asked: TrainingLaunch) -> dict[str, Value]:
     return flags
 
 
+def _run_words(asked: TrainingLaunch) -> dict[str, Value]:
+    """Return the flags of stated words of a run: overlap of expert communication, and CUDA graphs.
+
+    **Raises:** `UserError` for a plan under which Megatron-LM refuses the overlap.
+    """
+    split, words = asked.split, asked.launch.words
+    modules = ["attn", *(["moe_router", "moe_preprocess"] if asked.model.moe_layers else [])]
+    flags: dict[str, Any] = {
+        "none": {"--cuda-graph-impl": "none"},
+        "parts": {"--cuda-graph-impl": "transformer_engine", "--cuda-graph-modules": modules, "--te-rng-tracker": True},
+        "step": {
+            "--cuda-graph-impl": "full_iteration",
+            "--te-rng-tracker": True,
+            "--no-check-for-nan-in-loss-and-grad": True,
+        },
+    }.get(str(words.get("cuda_graphs")), {})
+    overlapped = switched(words.get("ep_overlap")) == "yes" and split.ep > 1
+    if overlapped and (split.recompute_full or (split.pp > 1 and split.virtual_stages == 1)):
+        raise UserError("ep_overlap=yes: Megatron-LM needs interleaving with pp > 1, and no full recomputation")
+    return flags | ({"--overlap-moe-expert-parallel-comm": True} if overlapped else {})
+
+
 def _vocabulary(w: SimpleNamespace, tp: int) -> dict[str, Value]:
     """Return the vocabulary, padded no further than whole ranks and the tiles of tensor cores require."""
     multiple = math.gcd(w.vocab // tp, _VOCAB_MULTIPLE) if w.vocab % tp == 0 else 1
@@ -238,6 +261,11 @@ def _notes(asked: TrainingLaunch, flags: Mapping[str, Any]) -> list[str]:
         notes.append(
             "--use-megatron-fsdp forbids CUDA_DEVICE_MAX_CONNECTIONS=1, with which tensor parallelism overlaps best"
         )
+    notes += [
+        f"{name}={x} is what the prediction assumes; no flag sets it"
+        for name, x in asked.launch.words.items()
+        if name == "expert_routing"
+    ]
     if run.ramp is not None:
         sizes = (str(round(float(each) * asked.batch)) for each in batch_quotients(run.ramp))
         notes.append(
@@ -261,7 +289,8 @@ def megatron_flags(asked: TrainingLaunch) -> tuple[dict[str, Value], dict[str, s
         **_pipeline(w.layers, split),
         "--context-parallel-size": split.cp,
         **({"--cp-comm-type": "p2p"} if split.cp > 1 else {}),
-        **_experts(w, split, asked.launch.deduplicated),
+        **_experts(w, split, asked.launch.deduplicated, str(asked.launch.words.get("dispatcher", "deepep"))),
+        **_run_words(asked),
         "--micro-batch-size": split.micro_batch,
         "--global-batch-size": asked.batch,
         "--train-iters": asked.steps,
@@ -277,7 +306,10 @@ def megatron_flags(asked: TrainingLaunch) -> tuple[dict[str, Value], dict[str, s
 
 def array_lines(name: str, arguments: Mapping[str, Value]) -> list[str]:
     """Return the lines of a bash array that holds command-line arguments."""
-    words = [flag if value is True else f"{flag} {escape.shell(str(value))}" for flag, value in arguments.items()]
+    words = [
+        flag if value is True else " ".join([flag, *(escape.shell(str(x)) for x in np.atleast_1d(value))])
+        for flag, value in arguments.items()
+    ]
     return [f"{name}=(", *(f"  {word}" for word in words), ")"]
 
 
@@ -285,6 +317,12 @@ def _lines(flags: Mapping[str, Value]) -> Iterator[str]:
     """Yield the flags as the lines of a bash array."""
     yield from array_lines("MEGATRON_ARGS", flags)
 
+
+WORDS = {
+    "dispatcher": ("alltoall", "deepep", "hybridep"), "ep_overlap": ("no", "yes"), "cuda_graphs": ("none", "parts", "step"),
+    "compilation": ("eager",),
+}  # fmt: skip
+"""Words of a run -> values that the flags can express."""
 
 TRAINER = Trainer(
     title="Megatron-LM",
@@ -295,6 +333,7 @@ TRAINER = Trainer(
     lines=_lines,
     families=NVIDIA,
     limits=LIMITS,
+    words=WORDS,
     key="arguments",
     framework="megatron-lm",
 )

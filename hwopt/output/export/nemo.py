@@ -11,7 +11,7 @@ from typing import Any
 from hwopt import escape
 from hwopt.errors import UserError
 from hwopt.output.export.engine import NVIDIA
-from hwopt.output.export.megatron import LIMITS, megatron_flags
+from hwopt.output.export.megatron import LIMITS, WORDS, megatron_flags
 from hwopt.output.export.trainer import Trainer, TrainingLaunch
 
 _RENAMED = {
@@ -19,13 +19,15 @@ _RENAMED = {
     "--untie-embeddings-and-output-weights": "share_embeddings_and_output_weights",
     "--num-layers-per-virtual-pipeline-stage": "virtual_pipeline_model_parallel_size",
     "--no-gradient-accumulation-fusion": "gradient_accumulation_fusion", "--disable-bias-linear": "add_bias_linear",
-    "--use-rope-scaling": "rope_scaling",
+    "--use-rope-scaling": "rope_scaling", "--te-rng-tracker": "use_te_rng_tracker",
+    "--no-check-for-nan-in-loss-and-grad": "check_for_nan_in_grad",
 }  # fmt: skip
 """Flags of Megatron-LM -> key, where it is not the flag's own name."""
 
 _SECTIONS = {
     "ddp": """--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather --use-megatron-fsdp
-        --data-parallel-sharding-strategy --num-distributed-optimizer-instances""",
+        --data-parallel-sharding-strategy --num-distributed-optimizer-instances
+        --no-check-for-nan-in-loss-and-grad""",
     "train": "--micro-batch-size --global-batch-size --train-iters",
     "checkpoint": "--ckpt-format",
     "optimizer": """--use-precision-aware-optimizer --optimizer-cpu-offload --optimizer-offload-fraction
@@ -41,7 +43,12 @@ UNSAID = (
 )  # fmt: skip
 """Flags without a key of their own: another key, `mixed_precision` or the recipe implies them."""
 
-_FALSE = ("--untie-embeddings-and-output-weights", "--no-gradient-accumulation-fusion", "--disable-bias-linear")
+_FALSE = (
+    "--untie-embeddings-and-output-weights",
+    "--no-gradient-accumulation-fusion",
+    "--disable-bias-linear",
+    "--no-check-for-nan-in-loss-and-grad",
+)
 """Flags that turn off the feature that their key turns on; the key is set to False."""
 
 
@@ -130,4 +137,5 @@ TRAINER = Trainer(
     lines=_lines,
     families=NVIDIA,
     limits=LIMITS,
+    words=WORDS,
 )

@@ -235,6 +235,7 @@ def _write(asked: TrainingLaunch) -> tuple[dict[str, Any], dict[str, str], list[
         raise UserError("a growing batch is not supported: remove --batch-ramp")
     name, size = flavor(asked.model)
     formats, notes = _formats(asked)
+    compiled = asked.launch.words.get("compilation") != "eager"
     rounds = asked.batch // split.dp if split.pp > 1 else split.micro_batch
     converters = {"converters": formats["converters"]} if formats else {}
     sections = {
@@ -257,14 +258,14 @@ def _write(asked: TrainingLaunch) -> tuple[dict[str, Any], dict[str, str], list[
             **_experts(asked),
         },
         "activation_checkpoint": _recompute(split),
-        "compile": {"enable": True},
+        "compile": {"enable": compiled},
         **({"quantize": formats["quantize"]} if formats else {}),
     }
     if float(run.master_bytes) and float(run.moment_bytes) != 8.0:
         raise UserError(f"optimizer moments of {float(run.moment_bytes):g} B a weight: torchtitan has 8 B")
     if asked.gradient_bytes != 4.0:
         notes.append(f"gradients are reduced in 4 B; the plan assumes {asked.gradient_bytes:g} B")
-    notes.append("compile is on, because the plan assumes fused kernels as of torch.compile")
+    notes += ["compile is on, because the plan assumes fused kernels as of torch.compile"] if compiled else []
     return sections, {}, notes
 
 
@@ -286,5 +287,11 @@ TRAINER = Trainer(
     lines=_lines,
     families=("volta", *NVIDIA, "cdna2", "cdna3", "cdna4", "cdna5"),
     limits=LIMITS,
+    words={
+        "dispatcher": ("alltoall",),
+        "ep_overlap": ("no",),
+        "cuda_graphs": ("none",),
+        "compilation": ("compiled", "eager"),
+    },
     fixes=True,
 )

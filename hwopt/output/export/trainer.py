@@ -13,6 +13,7 @@ from hwopt.output.export.header import FIRST_HOST, Launch, host_count, slurm, to
 from hwopt.output.export.limits import Limit, refusal
 from hwopt.output.export.model_facts import ModelFacts, megatron_facts
 from hwopt.output.text.plans import integral
+from hwopt.run_words import switched
 from hwopt.types import PRECISIONS
 
 OWN = "data, tokenizer, learning rate schedule, saving"
@@ -49,6 +50,7 @@ class Trainer:
     - `families`: chip families that it runs on.
     - `limits`: features of a plan that it cannot express.
     - `key`, `framework`: key of the settings in JSON, and name of the software there if it is not that of the flag.
+    - `words`: word of a run -> values that its settings can express (`hwopt.run_words`).
     - `fixes`: whether the software's own model code states the facts of the config.
     """
 
@@ -60,6 +62,7 @@ class Trainer:
     lines: Callable[[Mapping[str, Any]], Iterator[str]]
     families: tuple[str, ...]
     limits: tuple[Limit, ...]
+    words: Mapping[str, tuple[str, ...]]
     key: str = "file"
     framework: str = ""
     fixes: bool = False
@@ -69,12 +72,15 @@ class Trainer:
         """Return whether the file is a script of bash."""
         return self.name.endswith(".sh")
 
-    def check(self, flag: str, chip: str, family: str) -> None:
-        """Raise `UserError` for chips that the software does not run on."""
+    def check(self, flag: str, chip: str, family: str, words: Mapping[str, str | float]) -> None:
+        """Raise `UserError` for chips that the software does not run on, and for words of a run that it cannot express."""
         if family not in self.families:
             raise UserError(
                 f"{flag}: {self.title} does not run on {chip} ({family}); it runs on {', '.join(self.families)}"
             )
+        for name, known in self.words.items():
+            if switched(words.get(name)) not in (None, *known):
+                raise UserError(f"{flag}: {self.title} cannot express {name}={words[name]}; it has {', '.join(known)}")
 
 
 @dataclass(frozen=True)
