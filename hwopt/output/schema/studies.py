@@ -53,7 +53,10 @@ _ALSO = {
     **dict.fromkeys(OF_SERVICE, maybe(NUMBER)),
 } | _SLICE
 """Optional keys of the answer for a service."""
-_RUN: dict[str, Schema] = dict.fromkeys(("global_batch", "sequence_length", "training_tokens"), NUMBER) | _SLICE
+_RUN: dict[str, Schema] = {
+    **dict.fromkeys(("global_batch", "sequence_length", "training_tokens"), NUMBER),
+    "run_words": said(by_name(either(TEXT, NUMBER)), "stated words of the run, such as its dispatcher"),
+} | _SLICE
 """Optional keys of the answer for a training run."""
 
 
