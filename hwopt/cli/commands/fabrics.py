@@ -55,7 +55,7 @@ def answer(options: argparse.Namespace) -> "Answer":
     asked.mode = TRAINING.names[0]
     vars(asked).update(latency_tail_s=None, bandwidth_spread=None, rack_chips=None)
     work = cluster_request(asked, ())
-    words = None if options.plan is None else catalog.parse_plan(options.plan)
+    words = None if asked.plan is None else catalog.parse_plan(asked.plan)
     held = None
     if words is not None:
         plan = catalog.plan(work.workload, options.chips, sites=options.sites, **words)

@@ -204,7 +204,7 @@ def test_words_of_the_flag_are_the_trainers():
 def test_chips_that_a_trainer_does_not_run_on_are_refused_before_any_search():
     run = catalog.training_run("llama3.1-8b")
     with pytest.raises(UserError, match=r"--export torchtitan: torchtitan does not run on tpu-v5p \(tpu\)"):
-        exports.check_export("torchtitan", run, "tpu-v5p", "bf16")
+        exports.check_export("torchtitan", run, "tpu-v5p", "bf16", {})
     with pytest.raises(UserError, match=r"--export nemo: NeMo.* does not run on mi300x \(cdna3\)"):
-        exports.check_export("nemo", run, "mi300x", "bf16")
-    exports.check_export("torchtitan", run, "mi300x", "bf16")
+        exports.check_export("nemo", run, "mi300x", "bf16", {})
+    exports.check_export("torchtitan", run, "mi300x", "bf16", {})
