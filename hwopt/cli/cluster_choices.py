@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from hwopt.cli.cluster_flags import CLUSTER, DECODE_CHIP
+from hwopt.cli.cluster_flags import CLUSTER, DECODE_CHIP, RUN_WORDS
 from hwopt.cli.value_types import TEXT
 from hwopt.design.choices import Chosen, every_choice, named_values, refusal, refuse_strange
 from hwopt.errors import UserError, suggest
@@ -72,7 +72,7 @@ def best_of_clusters(
 def _clusters(options: argparse.Namespace) -> list[tuple[Chosen, argparse.Namespace]]:
     """Return every combination of choices, with the flags of its cluster."""
     flags = (*CLUSTER, DECODE_CHIP)
-    known = {each.attribute: each for each in flags if each.kind is TEXT and each.attribute != "workload"}
+    known = {each.attribute: each for each in flags if each.kind is TEXT and each.attribute != "workload"} | RUN_WORDS
     values = {}
     for name, named in options.choices.items():
         if name not in known:

@@ -1,6 +1,5 @@
 """Flags of a workload on a cluster of given size, and the modes that they belong to."""
 
-import argparse
 from typing import Any
 
 from hwopt.cli.flags import Flag, Modes
@@ -36,7 +35,7 @@ RUN_WORDS = {
 """Flag of each word of a run, by name, which is also its attribute."""
 
 
-def run_words(options: argparse.Namespace) -> dict[str, Any]:
+def run_words(options: Any) -> dict[str, Any]:
     """Return the words of a run that the flags of a command state, by name."""
     return {name: value for name in RUN_WORDS if (value := getattr(options, name, None)) is not None}
 

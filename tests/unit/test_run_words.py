@@ -258,6 +258,21 @@ def test_a_plan_of_words_alone_is_searched(capsys):
     assert found["run_words"] == best["run_words"] == {"dispatcher": "deepep"}
 
 
+def test_words_are_choices_of_a_cluster(capsys):
+    document = answered(capsys, "plan", "--plan", "ep=16", "--choices", "dispatcher=alltoall|deepep")
+    assert document["run_words"] == {"dispatcher": "deepep"} and len(document["choices"]) == 2
+
+
+@pytest.mark.slow
+def test_words_of_a_fleet(capsys):
+    groups = ["--workload", "mixtral-8x7b", "--groups", "h100-sxm:32,a100-80:32", "--global-batch", "512", "--json"]
+    times = []
+    for more in ([], ["--cuda-graphs", "none", "--expert-routing", "1.5"]):
+        assert cli.main(["fleet", *groups, *more]) == 0
+        times.append(json.loads(capsys.readouterr().out)["step_time_s"])
+    assert times[1] > times[0]
+
+
 def test_the_screen_states_the_words(capsys):
     assert cli.main(["estimate", *ASKED, "--plan", "ep=16,ep_overlap=yes"]) == 0
     assert "run: ep_overlap=yes" in capsys.readouterr().out

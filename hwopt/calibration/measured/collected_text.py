@@ -226,9 +226,9 @@ def _generation(name: str, cells: Cells, architecture: str) -> str:
         )
         return name if compiled and not affirms("eager", prose) else "torchtitan-eager"
     if name == "torch":
-        eager = affirms("compil", prose) is False or affirms(r"\beager\b", prose)
-        recent = "torchtitan-eager" if eager else "torchtitan-2024"
-        return recent if date >= 2024 or affirms("compil", prose) else "torch-fsdp-2023"
+        compiled = affirms("compil", prose)
+        own = "torchtitan-eager" if compiled is False or affirms(r"\beager\b", prose) else "torchtitan-2024"
+        return own if date >= 2024 or compiled else "torch-fsdp-2023"
     return megatron(architecture, date) if name == "nvidia" else name
 
 

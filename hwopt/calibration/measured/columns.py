@@ -193,8 +193,9 @@ def _named(meaning: str, kind: str, **about: Any) -> Any:
 
 def _stated(name: str, **about: Any) -> Any:
     """Declare a column for a word of a run."""
-    of = BY_NAME[name]
-    return _column(lambda cell, column: of.read(cell), of.meaning, words=(of.known,), **about)
+    return _column(
+        lambda cell, column: BY_NAME[name].read(cell), BY_NAME[name].meaning, words=(BY_NAME[name].known,), **about
+    )
 
 
 # fmt: off

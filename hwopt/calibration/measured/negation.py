@@ -31,12 +31,11 @@ _DENIED = (
 _NOUN = "(?: (?:kernels?|capture|mode|schedule|scheduling|training|layers?|activations?|calls?))?"
 _OFF = r"(?:false|none|off|disabled|0(?:\.0*)?(?![\w.%]))"
 _BESIDE = rf"(?:(?:,? and | (?:or|/|&|\+) |/)(?:{_WORD} ){{0,2}}{_WORD}{_NOUN})*"
-_END = r"(?= ?(?:$|[;,.)|\"']))"
 _AFTER = re.compile(
     rf"\w*{_NOUN}{_BESIDE}(?:"
     rf"(?: ?[:(\[]? ?| ?(?:[-=]>|[-\u2013\u2014\u2192]) ?){_DENIED}|"
     rf" ?[=:] ?(?:[\"'\[]*(?:{_OFF}|no\b)|\[\]|\{{\}})|"
-    rf" [\"']?{_OFF}{_END})"
+    rf" [\"']?{_OFF}(?= ?(?:$|[;,.)|\"'])))"
 )
 """A negation after a mention: `off`, `=false`, `: none`, `is not used`, `and B off`."""
 
