@@ -97,7 +97,7 @@ WORDS = (
     ),
     RunWord(
         "cuda_graphs",
-        "what the host launches as one CUDA graph: nothing, parts of a layer, or the whole step",
+        "part of a step that the host launches as one CUDA graph: none, parts of a layer, or the whole step",
         {
             # the same Megatron-Core, launching kernel by kernel
             "none": tuple(Change(each, "megatron-2025", rule="least") for each in ("host_layer_s", "host_moe_layer_s")),

@@ -191,7 +191,7 @@ def training_run(
     - `unique_tokens`: available distinct tokens, by default the stock of public text.
     - `causal_fraction`: share of attention scores that is computed.
     - `trainable_fraction`: share of the weights that is trained.
-    - `routing_imbalance`: load of the busiest expert rank over the mean, whatever the plan is.
+    - `routing_imbalance`: load of the busiest expert rank over the mean, under any plan.
     - `expert_routing`: the same where a plan spreads experts over ranks: balanced (the default), natural, or a number.
     - `tuning`: `functional` runs route naturally unless stated otherwise.
     - `input_bytes_per_token`: read from storage (4 as token numbers; a 16 x 16 patch of pixels 768).

@@ -195,7 +195,7 @@ def cluster_request(options: argparse.Namespace, flags: Iterable[Flag]) -> Clust
 
 
 def _split_plan(options: argparse.Namespace) -> None:
-    """Move the words of a run from the text of `--plan` to their flags; a plan of words alone is no plan.
+    """Move the words of a run from the text of `--plan` to their flags. A text of words alone leaves the plan to the search.
 
     **Raises:** `UserError` for a word that is given twice, and for an unknown value.
     """

@@ -126,7 +126,7 @@ def word_table() -> str:
     notes = (
         "measured, predicted: step time of the second run over that of the first. same: whether both rise or both fall.",
         "first, other: predicted over measured step time of each run, with constants fitted without its source.",
-        "b300 and the last two of deepep on h100-sxm: AWS, whose network carries DeepEP's interface by other transports (UCCL, "
+        "deepep on b300, and on h100-sxm: clusters of AWS. Their network carries DeepEP's interface by other transports (UCCL, "
         "NVSHMEM on libfabric).",
         "With them an exchange of few tokens is slower than NCCL's all-to-all. The model has no such transport.",
     )

@@ -223,10 +223,13 @@ def _run_words(asked: TrainingLaunch) -> dict[str, Value]:
     **Raises:** `UserError` for a plan under which Megatron-LM refuses the overlap.
     """
     split, words = asked.split, asked.launch.words
-    modules = ["attn", *(["moe_router", "moe_preprocess"] if asked.model.moe_layers else [])]
     flags: dict[str, Any] = {
         "none": {"--cuda-graph-impl": "none"},
-        "parts": {"--cuda-graph-impl": "transformer_engine", "--cuda-graph-modules": modules, "--te-rng-tracker": True},
+        "parts": {
+            "--cuda-graph-impl": "transformer_engine",
+            "--cuda-graph-modules": ["attn", *(["moe_router", "moe_preprocess"] if asked.model.moe_layers else [])],
+            "--te-rng-tracker": True,
+        },
         "step": {
             "--cuda-graph-impl": "full_iteration",
             "--te-rng-tracker": True,
