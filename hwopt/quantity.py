@@ -107,7 +107,7 @@ def numbers_in(tree: Any, name: str = "") -> Iterator[tuple[str, Quantity, Any]]
     declared = quantities(type(tree)) if dataclasses.is_dataclass(tree) else {}
     for part in parts:
         path, value = f"{name}.{part}" if name else part, getattr(tree, part)
-        if part in declared:
+        if part in declared and value is not None:
             yield path, declared[part], value
         else:
             yield from numbers_in(value, path)

@@ -36,26 +36,26 @@ def parse_plan(text: str) -> dict[str, str]:
 
 
 def settings_of(
-    text: str, fields: Collection[str], aliases: Mapping[str, str], example: str, whose: str = ""
+    text: str, fields: Collection[str], aliases: Mapping[str, str], example: str, whose: str = "", what: str = "plan"
 ) -> dict[str, str]:
     """Return the settings of a plan's text as full field name -> value.
 
-    **Arguments:** `text`; known `fields` and their `aliases`; an `example` and the owner (`whose`) for messages.
+    **Arguments:** `text`; known `fields` and their `aliases`; an `example` the owner (`whose`) and what is set (`what`) for messages.
 
     **Raises:** `UserError` for an empty text, a part that is not `name=value`, and an unknown or repeated name.
     """
     if not isinstance(text, str) or not text.strip(" ,"):
-        raise UserError(f"plan: {text!r} is empty; write for example {example}, or remove it")
+        raise UserError(f"{what}: {text!r} is empty; write for example {example}, or remove it")
     settings: dict[str, str] = {}
-    for piece in separated("plan:", text, ","):
+    for piece in separated(f"{what}:", text, ","):
         name, equals, value = (x.strip() for x in piece.partition("="))
         name = aliases.get(name.lower(), name.lower())
         if not equals or not value:
-            raise UserError(f"plan: '{piece}' is not name=value; write for example {example}")
+            raise UserError(f"{what}: '{piece}' is not name=value; write for example {example}")
         if name not in fields:
-            raise UserError(f"plan: unknown name '{name}' in '{piece}'{whose}: {suggest(name, (*fields, *aliases))}")
+            raise UserError(f"{what}: unknown name '{name}' in '{piece}'{whose}: {suggest(name, (*fields, *aliases))}")
         if name in settings:
-            raise UserError(f"plan: '{name}' is given twice")
+            raise UserError(f"{what}: '{name}' is given twice")
         settings[name] = value
     return settings
 

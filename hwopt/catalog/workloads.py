@@ -9,6 +9,7 @@ from hwopt.catalog.batch_ramps import stated_ramp
 from hwopt.catalog.chips import slot
 from hwopt.catalog.huggingface import read_config
 from hwopt.catalog.load import built, config_file, leaf, positive, record, supported
+from hwopt.catalog.memory_formats import memory_formats, memory_numbers, parse_memory
 from hwopt.catalog.schema import Record
 from hwopt.errors import UserError
 from hwopt.quantity import quantities
@@ -23,6 +24,9 @@ from hwopt.workload.transformer import TOKEN, Transformer, misaligned, total_par
 
 TOKEN_NUMBER_BYTES = 4.0
 """Bytes read from storage per token of a text run: the token's number, 32 bit (by the format of token files)."""
+
+_TRANSFORMERS = {"frozen_bytes", "adapted_mlp", "kept_bytes", "chunk_tokens", "layers_gathered"}
+"""Memory formats that need a transformer: they distinguish its layers, tables and logits."""
 
 _TOKENS_PER_STEP, _TOKENS_PER_PARAMETER = 4.0 * 2**20, 20.0
 
@@ -179,6 +183,7 @@ def training_run(
     law: str | Path = "chinchilla-epoch",
     checkpoint_interval_s: float = 0.0,
     batch_ramp: str | None = None,
+    memory: str | None = None,
 ) -> TrainingRun:
     """Return a training run of a workload.
 
@@ -199,6 +204,8 @@ def training_run(
     - `checkpoint_interval_s`: of work between checkpoints; 0: the optimal interval.
     - `batch_ramp`: earlier, smaller batches and the tokens at which each ends (`1024@0.25T,2048@2.8T,4096`, see
       `batch_ramps.stated_ramp`). By default it is the entry's, in proportion to its last batch; `none` disables it.
+    - `memory`: formats of weights, moments, gradients, loss and reserve (`moments=8bit,frozen=nf4,loss=chunked`), see
+      `memory_formats.memory_numbers`. By default those of the entry and the software.
 
     **Raises:** `UserError` for unknown names and values out of range.
     """
@@ -234,6 +241,10 @@ def training_run(
     }
     if place in ("fp32", "tf32"):
         stored |= {"weight_bytes": 4.0, "master_bytes": 0.0, "activation_bytes": 4.0}
+    kept = {} if memory is None else memory_numbers(parse_memory(memory))
+    if isinstance(shape, Operators) and _TRANSFORMERS.intersection(kept):
+        raise UserError(f"memory = {memory!r}: frozen, adapters, activations, loss and fsdp2 need a transformer")
+    stored |= {name: value for name, value in kept.items() if name in stored}
     numbers = stored | {
         "sequence_length": length,
         "global_batch_sequences": batch,
@@ -251,6 +262,7 @@ def training_run(
         gemm_precision=leaf([float(each == place) for each in PRECISIONS]),
         ramp=None if ramp is None else ramp.of(ramp.last or batch, total),
         routing=routed(shape, {"expert_routing": expert_routing, "tuning": tuning}),
+        formats=memory_formats(kept),
         **{field: leaf(value) for field, value in numbers.items()},
     )
 

@@ -247,6 +247,7 @@ def _training(options: argparse.Namespace) -> ClusterRequest:
     measured = partial(machine_interval, run, options.chip, options.stack or stack, constants)
     if (trained := float(run.trainable_fraction)) < 1.0:
         words += f"\n{100.0 * trained:.3g} % of the weights train; the loss is that of training all of them"
+    words += f"\nmemory: {escape.line(options.memory)}" if options.memory else ""
     size = {
         "global_batch": run.global_batch_sequences,
         "sequence_length": run.sequence_length,

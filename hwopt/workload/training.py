@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from hwopt.quantity import computed, quantity, switch
 from hwopt.types import PerPrecision, Scalar
 from hwopt.workload.learning import LossLaw
+from hwopt.workload.memory_formats import MemoryFormats
 from hwopt.workload.ramp import BatchRamp
 from hwopt.workload.transformer import TOKEN
 
@@ -45,6 +46,20 @@ class TrainingRun(eqx.Module):
     routing_imbalance: Scalar = computed("", "tokens of the busiest expert rank over the mean, >= 1")
     ramp: BatchRamp | None = None  # stages before the last
     routing: ExpertRouting | None = None  # None: even
+    formats: MemoryFormats | None = None  # only where a run states them
+
+    def stated(self, name: str) -> Scalar | None:
+        """Return a number of `MemoryFormats` by name; None where the run does not state it."""
+        return None if self.formats is None else getattr(self.formats, name)
+
+    @property
+    def gathered_weight_bytes(self) -> Scalar:
+        """Return the bytes of a weight that is gathered from its shards: as stored, but with FSDP2 no wider than activations."""
+        if self.stated("layers_gathered") is None:
+            return self.weight_bytes
+        frozen = self.stated("frozen_bytes")
+        stored = self.weight_bytes if frozen is None else frozen
+        return jnp.where(stored < self.activation_bytes, stored, self.activation_bytes)
 
     @property
     def tokens_per_unit(self) -> Scalar:

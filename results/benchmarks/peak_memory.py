@@ -107,6 +107,39 @@ def _rows(path: str | Path) -> list[dict[str, str]]:
         raise UserError(f"cannot read {path}: {error.strerror or error}") from None
 
 
+_METRICS = {
+    "peak_memory": "max_memory_reserved",  # logged by the training loop, from the allocator
+    "device_memory_used": "peak_memory_per_gpu",
+    "verdict": "peak_memory_per_gpu",
+}
+"""Quantity of a collected memory table -> metric; others stay."""
+
+
+def collected(path: str | Path) -> list[dict[str, str]]:
+    """Return the training runs of a collected memory table, with the verdict as reason for those that ran out of memory.
+
+    A run without a printed peak gets 1 GB, and is scored for its verdict alone. Quality C of a complete configuration concerns
+    the time of the run, so that its memory is scored. Near duplicates, and rows without a number of chips, are left out.
+    """
+    rows = []
+    for row in _rows(path):
+        if row.get("near_duplicate_of") or not row["num_gpus"] or row.get("phase", "train") not in ("", "train"):
+            continue
+        complete = row.get("config_complete") == "y" and row["quality"] == "C"
+        rows.append(
+            {name: cell for name, cell in row.items() if name not in ("quantity", "value")}
+            | {"measured_metric": _METRICS.get(row["quantity"], row["quantity"]), "measured_value": row["value"] or "1"}
+            | {"unit": row["unit"] if row["value"] else "GB", "quality": "B" if complete else row["quality"]}
+            | {"verdict": row.get("verdict", "ran"), "global_batch_sequences": _batch(row)}
+        )
+    return rows
+
+
+def _batch(row: dict[str, str]) -> str:
+    """Return the sequences of a step: as stated, else one micro-batch a replica, which takes the same memory."""
+    return row["global_batch_sequences"] or str(float(row["micro_batch"] or 0) * float(row["dp"] or 0) or "")
+
+
 def write(rows: list[dict[str, str]], out: str | Path) -> None:
     """Write rows as a table of measured runs."""
     with Path(out).open("w", encoding="utf-8", newline="") as file:

@@ -145,6 +145,28 @@ RUN = tuple(starmap(Rule, (
     ("host_graphs", _SETTINGS, r"\bcuda_graphs?\b|\bgraphs\b", "", "none"),
     # NVIDIA's scripts for these figures set grad_reduce_in_fp32 = False (Megatron-Bridge at 0013c9a); NeMo's stacks alone
     ("gradient_bytes", "source", r"dgxc-benchmarking|megatron-bridge|nemo (24\.\d+|long-sequence) performance", "2"),
+    # formats of memory, as the source or the code of the trainer states them; a trainer is named by `framework`
+    ("moments", "notes source_locator", r"\+8-?bit adam|8-?bit (moments|optimi[sz]er states)", "8bit"),
+    ("moments", "notes", r"pure bf16|adamw? states in bf16|moments in bf16", "bf16"),
+    ("moments", "framework", r"kempnerforge", "bf16"),  # weights, and so moments, in param_dtype (distributed/parallel.py)
+    # precision-aware optimizer with 16-bit moments (Megatron-Bridge, recipes of MoE models)
+    ("moments", "source model_name", r"megatron-bridge (perf|verif).*(deepseek|moonlight|kimi|glm)", "bf16"),
+    ("gradients", "source model_name", r"megatron-bridge (perf|verif).*(deepseek|moonlight|kimi|glm)", "bf16"),
+    ("gradients", "notes source", r"megatron-bridge (perf|verif).*\bsft\b|\bsft\b.*megatron-bridge (perf|verif)", "bf16"),
+    ("gradients", "source_locator notes", r"\+(optimizer in backward|activation offload|8-?bit adam).*cumulative", "freed"),
+    ("gradients", "framework", r"kempnerforge", "unreduced"),  # accumulation without reduction (scripts/train.py)
+    ("master", "notes", r"pure bf16", "none"),
+    # shards are stored in fp32 and gathered in 16 bits: they are the master copy
+    ("master", "framework", r"kempnerforge|prime-rl|torchtitan.*fsdp2", "none"),
+    ("weights", "framework", r"prime-rl|torchtitan.*fsdp2", "fp32"),
+    ("frozen", "notes source_locator", r"nf4|qlora", "nf4"),
+    ("frozen", "framework notes", r"prime-rl.*\blora\b", "fp32"),
+    ("frozen", "source precision model_name", r"mlperf.*fp8.*llama2-70b", "fp8"),  # fp8_params of its NeMo configuration
+    ("adapters", "source model_name", r"mlperf.*llama2-70b", "attention"),
+    ("activations", "notes precision", r"(fp8|8-?bit) activations", "fp8"),
+    ("fsdp2", "framework", r"fsdp2", "yes"),
+    ("offloaded_optimizer", "notes", r"optimizer.* on cpu|cpu optimizer", "1"),
+    ("offloaded_weights", "notes", r"weights on cpu|fsdp cpu offload", "1"),
     # production: weeks of a real run, next to other jobs, or figures for a whole run
     ("operation", "notes source", _PRODUCTION, "production"),
     ("zero", "zero_stage", r"zero[- ]?0", "0"),

@@ -56,7 +56,8 @@ def software(stack: Stack, row: Settings | MeasuredRun, name: str) -> Stack:
         "tp_overlap": row.tp_overlap, "pp_overlap": row.pp_overlap,
         "residual_tensors": 2.0 if row.recompute_norms else None,
         "product_kept": 0.0 if row.recompute_activation else None,
-        "logit_bytes": row.logit_bytes,
+        # less than a byte means a loss in chunks, whose logits take as many bytes as others
+        "logit_bytes": None if row.logit_bytes is not None and row.logit_bytes < 1.0 else row.logit_bytes,
         "gathered_inputs_kept": row.gathered_inputs,
         # Megatron and DeepSpeed reduce gradients in the weights' format; they accumulate in 32 bit only for bf16.
         "gradient_bytes": 2.0 if row.number_format == "fp16" else row.gradient_bytes,

@@ -24,6 +24,7 @@ from hwopt.calibration.validation.plan_priors import possible_plans, states_no_p
 from hwopt.calibration.validation.skip import Skip, SkipReason
 from hwopt.catalog import leaf
 from hwopt.catalog.chips import slot
+from hwopt.catalog.memory_formats import WORDS, memory_formats, memory_numbers
 from hwopt.errors import suggest
 from hwopt.hardware.cluster import Cluster
 from hwopt.model.estimate import estimate
@@ -137,6 +138,8 @@ def _workload(row: MeasuredRun, shape: Any, assumed: list[str]) -> TrainingRun:
     wide = name in ("fp32", "tf32")
     tokens = row.global_batch_sequences * row.seq_len
     stored = 4.0 if wide else 2.0
+    kept = memory_numbers({name: cell for name in WORDS if (cell := getattr(row, name, None))})
+    kept |= {} if row.reserve_gb is None else {"reserve_bytes": 1e9 * row.reserve_gb}
     return TrainingRun(
         model=shape,
         law=_law(),
@@ -145,9 +148,10 @@ def _workload(row: MeasuredRun, shape: Any, assumed: list[str]) -> TrainingRun:
         tokens=leaf(tokens),
         unique_tokens=leaf(tokens),
         gemm_precision=leaf([float(entry == name) for entry in PRECISIONS]),
-        weight_bytes=leaf(stored),
-        master_bytes=leaf(0.0 if wide else 4.0),
-        moment_bytes=leaf(8.0),
+        weight_bytes=leaf(kept.get("weight_bytes", stored)),
+        master_bytes=leaf(kept.get("master_bytes", 0.0 if wide else 4.0)),
+        moment_bytes=leaf(kept.get("moment_bytes", 8.0)),
+        formats=memory_formats(kept),
         activation_bytes=leaf(stored),
         causal_fraction=leaf(0.5 * min((row.document_tokens or row.seq_len) / row.seq_len, 1.0)),
         trainable_fraction=leaf(1.0 if row.trainable_fraction is None else row.trainable_fraction),
@@ -193,7 +197,8 @@ def _plan(row: MeasuredRun, shape: Any, stack: str, assumed: list[str]) -> tuple
         "shard_groups": max(row.dp * row.cp / (row.zero_ranks or row.dp * row.cp), 1.0),
         "recompute_full": again, "recompute_attention": row.recompute_attention or 0.0,
         "bubble_fraction": 1.0 if row.bubble_share is None else row.bubble_share,
-        "weights_offloaded": 0.0, "optimizer_offloaded": 0.0, "local_steps": 1.0,
+        "weights_offloaded": row.offloaded_weights or 0.0, "optimizer_offloaded": row.offloaded_optimizer or 0.0,
+        "local_steps": 1.0,
         "activations_offloaded": row.offloaded_activations or 0.0,
     }  # fmt: skip
     # Users that shard weights to save memory have enabled recomputation before.

@@ -317,7 +317,7 @@ def _communication(
     kv_bytes = 2.0 * plan.micro_batch * run.sequence_length * work.kv_heads_per_chip(w, plan) * (w.qk_dim + w.v_dim)
     own, routed = weights.layer(moe), weights.experts_layer
     ranks, expert_ranks, stride = weights.ranks, weights.expert_ranks, plan.ep * plan.expert_tp
-    weight, gradient = run.weight_bytes, stack.gradient_bytes * run.trainable_fraction
+    weight, gradient = run.gathered_weight_bytes, stack.gradient_bytes * run.trainable_fraction
     cp, gather, expert_gather, scatter, expert_scatter = collectives.ring_passes_s(
         cluster.network,
         jnp.stack([kv_bytes, own * weight, routed * weight, own * gradient, routed * gradient]),

@@ -1,5 +1,6 @@
 """Memory footprint of a chip: sharded states, activations by the published per-layer formula, logits, reserve."""
 
+from dataclasses import replace
 from functools import singledispatch
 from typing import Any, NamedTuple
 
@@ -7,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from hwopt.model.layers import work
-from hwopt.model.layers.parameters import Weights, larger_layer
+from hwopt.model.layers.parameters import Weights, larger_layer, table_parameters
 from hwopt.model.numerics.maximum import Maximum, above_zero, hard_maximum, several
 from hwopt.plan import Plan
 from hwopt.stack import Stack
@@ -76,11 +77,15 @@ def layer_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack, moe: Scal
     is `34 s b h / t` with b sequences of length s. Where the stack keeps the cast copy, GEMM inputs take the bytes of the
     GEMM's format, and the attention core's output is kept twice.
 
+    A frozen linear layer keeps its input only for an adapter. Where adapters are in attention alone, MLPs and experts keep what
+    the backward pass of their activation function needs.
+
     **Arguments:** `moe`: layer type (1: MoE, 0: dense).
 
-    **Source:** arXiv 2205.05198, eq. 4.
+    **Source:** arXiv 2205.05198, eq. 4; adapters: arXiv 2106.09685.
     """
-    w, a = run.model, run.activation_bytes
+    w, stated, adapted = run.model, run.stated("kept_bytes"), run.stated("adapted_mlp")
+    a = run.activation_bytes if stated is None else stated
     tokens = work.tokens_per_chip(run, plan)
     element = work.gemm_bytes_per_element(run)
     kept_cast = jnp.where(element < 2.0, stack.cast_inputs_kept, 0.0)  # only formats below 16 bit are casts
@@ -88,8 +93,11 @@ def layer_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack, moe: Scal
     narrow = twice + (1.0 - kept_cast) * a
     around = work.residual_share(plan)
     inputs = around + stack.gathered_inputs_kept * (1.0 - around)  # GEMM inputs, which are outputs of norms
-    norms = 2.0 * a * around + (stack.residual_tensors - 2.0) * narrow * inputs
-    product = stack.product_kept * narrow + stack.activation_kept * a * (w.mlp_matrices - 2.0)
+    outputs, products, routed = stack.residual_tensors - 2.0, stack.product_kept, narrow
+    if adapted is not None:  # half of the norms precede attention
+        outputs, products, routed = 0.5 * (1.0 + adapted) * outputs, adapted * products, adapted * routed
+    norms = 2.0 * a * around + outputs * narrow * inputs
+    product = products * narrow + stack.activation_kept * a * (w.mlp_matrices - 2.0)
     outer = (norms + 2.0 * stack.dropout_masks * around) * w.hidden * tokens
     kv_heads = jnp.where(w.kv_rank > 0, w.heads, hard_maximum(w.kv_heads, plan.tp))
     latent = (w.query_rank + w.kv_rank + w.rope_dim) * tokens
@@ -98,9 +106,26 @@ def layer_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack, moe: Scal
     mlp = a * (w.mlp_matrices - 1.0) + product
     dense = mlp * w.ffn * tokens / plan.tp
     copies = work.expert_rank_tokens(work.flow(run, plan), plan)
-    experts = copies * (mlp * w.expert_ffn / plan.expert_tp + narrow * w.hidden)
+    experts = copies * (mlp * w.expert_ffn / plan.expert_tp + routed * w.hidden)
     shared = mlp * w.shared_experts * w.expert_ffn * tokens / plan.tp
     return outer + inner + (1.0 - moe) * dense + moe * (experts + shared)
+
+
+def layer_gradient_bytes(run: TrainingRun, plan: Plan, stack: Stack, moe: float) -> Scalar:
+    """Return the bytes of activation gradients while one layer runs backward.
+
+    Every tensor of the layer has a gradient, also those that the forward pass does not keep. Routed experts weigh their outputs in
+    fp32: `_ROUTED_BYTES` for each copy of a token and element.
+    """
+    every = replace(stack, residual_tensors=4.0, product_kept=1.0)
+    copies = work.expert_rank_tokens(work.flow(run, plan), plan)
+    routed = moe * copies * run.model.hidden * _ROUTED_BYTES
+    return layer_activation_bytes(replace(run, formats=None), plan, every, moe) + routed
+
+
+_ROUTED_BYTES = 18.0
+"""Bytes an element of a routed copy: 16-bit output, its fp32 copy, the weighted fp32 product, and the gradient of each but the first
+(torchtitan, models/moe.py; derived, 10 to 20)."""
 
 
 def _smaller(a: Scalar, b: Scalar) -> Scalar:
@@ -144,6 +169,9 @@ def stage_activation_bytes(
       accumulate directly), and those of an embedding table;
     - sharded weights while they are gathered (`gathered_bytes`), and weights streamed from the memory pool.
 
+    FSDP2 holds a few layers and the embedding tables whole, the gradients of the tables, and those of one layer with the buffer in
+    which they are reduced. With a chunked loss, the peak is in the backward pass of a layer, whose gradients are added.
+
     With p stages, the micro-batches in flight on the first stage are p under 1F1B, and `p + (p - 1)/v` in an interleaved
     schedule with v chunks per stage. On the second stage they are fewer by 1, or by 2/v. They are never more than the step has
     (a kink).
@@ -161,12 +189,13 @@ def stage_activation_bytes(
     around = work.residual_share(plan)
     checkpoint = run.activation_bytes * w.hidden * tokens * around
     core = attention_activation_bytes(run, plan, stack)
-    kept_core = (1.0 - plan.recompute_attention) * core
+    kept_core, chunk = (1.0 - plan.recompute_attention) * core, run.stated("chunk_tokens")
 
     def layer(moe: float) -> tuple[Scalar, Scalar]:
         body = layer_activation_bytes(run, plan, stack, moe)
         kept = plan.recompute_full * checkpoint + (1.0 - plan.recompute_full) * (body + kept_core)
-        return kept, plan.recompute_full * (body + core)
+        again = plan.recompute_full * (body + core)
+        return kept, again if chunk is None else again + layer_gradient_bytes(run, plan, stack, moe)
 
     dense, dense_working = layer(moe=0.0)
     moe, moe_working = layer(moe=1.0)
@@ -179,6 +208,11 @@ def stage_activation_bytes(
     pending = stack.layers_whole * summed * run.weight_bytes * run.trainable_fraction
     pending += stack.table_gradient_bytes * w.vocab * w.hidden / plan.tp * run.trainable_fraction
     layers_bytes = stack.layers_whole * largest * run.weight_bytes  # the current layer and the prefetched next one
+    if (layers := run.stated("layers_gathered")) is not None:
+        tables, width = table_parameters(w, plan), run.gathered_weight_bytes
+        layers_bytes = (layers * largest + tables) * width
+        pending = width * tables + (width + stack.gradient_bytes) * largest
+        pending *= plan.weights_sharded * run.trainable_fraction
     streamed = plan.weights_offloaded * layers_bytes
     return kept, working + whole + pending + streamed + gathered_bytes(run, plan, stack, weights, layers_bytes)
 
@@ -195,6 +229,19 @@ def layers_in_flight(run: TrainingRun, plan: Plan, stack: Stack, layers: Scalar)
     return hard_maximum(first * _smaller(flying, of_step), fullest * _smaller(flying - fewer, of_step))
 
 
+def stored_weights_bytes(run: TrainingRun, plan: Plan, weights: Weights) -> Scalar:
+    """Return the bytes of a chip's weights: those of the model, and of adapters where it is frozen.
+
+    Formats below 16 bits apply to linear layers. Embedding tables keep the format of the trained weights.
+    """
+    number, frozen = weights.sharded(plan.weights_sharded), run.stated("frozen_bytes")
+    if frozen is None:
+        return run.weight_bytes * number
+    tables = table_parameters(run.model, plan) / (1.0 + plan.weights_sharded * (weights.ranks - 1.0))
+    wider = hard_maximum(frozen, run.weight_bytes) - frozen
+    return frozen * number + wider * tables + run.trainable_fraction * run.weight_bytes * number
+
+
 def gathered_bytes(run: TrainingRun, plan: Plan, stack: Stack, weights: Weights, layers_bytes: Scalar) -> Scalar:
     """Return the bytes of sharded weights that a chip keeps gathered.
 
@@ -206,7 +253,7 @@ def gathered_bytes(run: TrainingRun, plan: Plan, stack: Stack, weights: Weights,
     """
     pipelined = several(plan.pp)
     gradients = stack.gradient_bytes * run.trainable_fraction * plan.gradients_sharded
-    stage_bytes = (weights.stage + weights.stage_experts) * (run.weight_bytes + gradients)
+    stage_bytes = (weights.stage + weights.stage_experts) * (run.gathered_weight_bytes + gradients)
     return plan.weights_sharded * (pipelined * stage_bytes + (1.0 - pipelined) * layers_bytes)
 
 
@@ -228,19 +275,24 @@ def _states(run: TrainingRun, plan: Plan, stack: Stack, weights: Weights) -> tup
 
     Where replicas exchange gradients in separate buckets, a second unsharded set of gradients is added.
     """
-    trained = run.trainable_fraction
-    copies = stack.gradient_copy_bytes * several(plan.dp * plan.cp)
-    gradients = stack.gradient_bytes * weights.sharded(plan.gradients_sharded)
+    trained, exchanging = run.trainable_fraction, several(plan.dp * plan.cp)
+    copies = stack.gradient_copy_bytes * exchanging
+    each_gradient = run.stated("gradient_bytes")
+    each_gradient = stack.gradient_bytes if each_gradient is None else each_gradient
+    gradients = each_gradient * weights.sharded(plan.gradients_sharded)
+    if (unreduced := run.stated("gradients_unreduced")) is not None:
+        whole = stack.gradient_bytes * weights.sharded(jnp.zeros_like(plan.gradients_sharded))
+        gradients += unreduced * exchanging * (whole - gradients)
     gradients += copies * weights.sharded(jnp.zeros_like(plan.gradients_sharded))
     updated = trained * weights.sharded(plan.optimizer_sharded)
     each = stack.master_kept * run.master_bytes + run.moment_bytes + stack.share_gradient_bytes
     held = _States(
-        run.weight_bytes * weights.sharded(plan.weights_sharded), trained * gradients, each * updated, updated
+        stored_weights_bytes(run, plan, weights), trained * gradients, each * updated, updated
     )
-    here = 1.0 - plan.weights_offloaded
+    here, stay = 1.0 - plan.weights_offloaded, run.stated("gradients_kept")
     inside = _States(
         here * held.weights_bytes,
-        here * held.gradients_bytes,
+        here * (held.gradients_bytes if stay is None else stay * held.gradients_bytes),
         (1.0 - plan.optimizer_offloaded) * held.optimizer_bytes,
         updated,
     )
@@ -255,24 +307,36 @@ def footprint(
     States are weights, gradients, master copy and moments, each divided by its own number of shards. Logits take `logit_bytes`
     each (output, fp32 copy, gradient) and are on the last stage. That stage has an embedding table like the first, may have
     fewer layers, and keeps the activations of one micro-batch. The larger of first and last stage counts.
+
+    A chunked loss holds the logits of a chunk, and the last layer's output with its gradient. That memory is free again in the
+    backward pass of the layers, and the larger of both counts. A step of one micro-batch has all gradients only once the activations
+    are freed.
     """
     kept, working = stage_activations(run.model, run, plan, stack, weights)
     tables = spread_tables_bytes(run.model, plan)
     in_flight = _smaller(plan.pp, micro_batches(run, plan))
     activations = (1.0 - plan.activations_offloaded) * kept
-    logits = work.tokens_per_chip(run, plan) * run.model.vocab / plan.tp * stack.logit_bytes
+    tokens, chunk = work.tokens_per_chip(run, plan), run.stated("chunk_tokens")
+    logits = (tokens if chunk is None else _smaller(tokens, chunk)) * run.model.vocab / plan.tp * stack.logit_bytes
     states, held = _states(run, plan, stack, weights)
+    gradients, reserve = states.gradients_bytes, run.stated("reserve_bytes")
+    if chunk is not None:
+        logits = maximum(logits + 2.0 * run.activation_bytes * run.model.hidden * tokens, working) - working
+        single = above_zero(2.0 - micro_batches(run, plan))
+        gradients = maximum((1.0 - single) * gradients + activations, gradients) - activations
     last_states, _ = _states(run, plan, stack, weights.of_last_stage)
     first_stage = states.total_bytes + activations
     last_stage = last_states.total_bytes + activations / in_flight * plan.last_stage / plan.fullest_stage + logits
     inside = Footprint(
         weights_bytes=states.weights_bytes if tables is None else states.weights_bytes + tables,
-        gradients_bytes=states.gradients_bytes,
+        gradients_bytes=gradients,
         optimizer_bytes=states.optimizer_bytes,
         activations_bytes=activations,
         logits_bytes=maximum(first_stage, last_stage) - first_stage,
         working_bytes=working,
-        reserve_bytes=stack.memory_reserve_bytes + stack.fragmentation * (activations + working),
+        reserve_bytes=stack.memory_reserve_bytes + stack.fragmentation * (activations + working)
+        if reserve is None
+        else reserve,
     )
     outside = Offloaded(
         weights_bytes=plan.weights_offloaded * held.weights_bytes,
@@ -283,4 +347,7 @@ def footprint(
         updated_parameters=plan.optimizer_offloaded * held.updated,
         updated_here=(1.0 - plan.optimizer_offloaded) * held.updated,
     )
+    if (hosted := run.stated("gradients_offloaded")) is not None:
+        left = (1.0 - plan.weights_offloaded) * held.gradients_bytes - states.gradients_bytes
+        outside = outside._replace(gradients_bytes=outside.gradients_bytes + hosted * left)
     return inside, outside
