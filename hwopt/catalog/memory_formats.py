@@ -18,8 +18,11 @@ _NF4 = {"nf4": 0.5 + 1.0 / 64.0 + 4.0 / (64.0 * 256.0)}
 """Bytes of a weight in NF4 with double quantization: blocks of 64 weights with an 8-bit scale, blocks of 256 scales with one of 32
 bits. **Source:** arXiv 2305.14314, section 3."""
 
-_MOMENT_8BIT = 1.0 + 4.0 / 2048.0
-"""Bytes of a moment in 8 bits: blocks of 2,048 with one fp32 scale. **Source:** arXiv 2110.02861, section 2.1."""
+_8BIT = {"8bit": {"moment_bytes": 2.0 * (1.0 + 4.0 / 2048.0), "table_moment_bytes": 8.0}}
+"""Moments in blocks of 2,048 with one fp32 scale; those of embeddings stay in fp32.
+
+**Source:** arXiv 2110.02861, sections 2.1 and 2.3.
+"""
 
 _CHUNK_TOKENS = 1024.0
 """Tokens of a chunk of the loss, unless stated (assumption, 256 to 8,192: the chunk sizes of Liger Kernel, torchtune, prime-rl)."""
@@ -33,15 +36,10 @@ _GATHERED = 3.0
 WORDS: Mapping[str, Mapping[str, Mapping[str, float]]] = {
     "weights": {word: {"weight_bytes": each} for word, each in _WIDTHS.items()},
     "master": {word: {"master_bytes": each} for word, each in (_WIDTHS | {"none": 0.0}).items()},
-    "moments": {
-        word: {"moment_bytes": 2.0 * each} for word, each in (_WIDTHS | {"8bit": _MOMENT_8BIT, "none": 0.0}).items()
-    },
+    "moments": {word: {"moment_bytes": 2.0 * each} for word, each in (_WIDTHS | {"none": 0.0}).items()} | _8BIT,
     "gradients": {word: {"gradient_bytes": each} for word, each in _WIDTHS.items()}
-    | {
-        "freed": {"gradients_kept": 0.0},
-        "host": {"gradients_kept": 0.0, "gradients_offloaded": 1.0},
-        "unreduced": {"gradients_unreduced": 1.0},
-    },
+    | {"freed": {"gradients_kept": 0.0}, "host": {"gradients_kept": 0.0, "gradients_offloaded": 1.0}},
+    "accumulation": {"sharded": {}, "whole": {"gradients_unreduced": 1.0}},
     "frozen": {word: {"frozen_bytes": each} for word, each in (_WIDTHS | _FP8 | _NF4).items()},
     "adapters": {"all": {"adapted_mlp": 1.0}, "attention": {"adapted_mlp": 0.0}},
     "activations": {word: {"kept_bytes": each} for word, each in (_WIDTHS | _FP8).items()},

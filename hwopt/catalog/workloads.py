@@ -25,7 +25,10 @@ from hwopt.workload.transformer import TOKEN, Transformer, misaligned, total_par
 TOKEN_NUMBER_BYTES = 4.0
 """Bytes read from storage per token of a text run: the token's number, 32 bit (by the format of token files)."""
 
-_TRANSFORMERS = {"frozen_bytes", "adapted_mlp", "kept_bytes", "chunk_tokens", "layers_gathered"}
+_ADAPTERS = {"frozen_bytes", "adapted_mlp"}
+"""Memory formats of runs that train adapters beside frozen weights."""
+
+_TRANSFORMERS = {*_ADAPTERS, "kept_bytes", "chunk_tokens", "layers_gathered", "table_moment_bytes"}
 """Memory formats that need a transformer: they distinguish its layers, tables and logits."""
 
 _TOKENS_PER_STEP, _TOKENS_PER_PARAMETER = 4.0 * 2**20, 20.0
@@ -243,7 +246,11 @@ def training_run(
         stored |= {"weight_bytes": 4.0, "master_bytes": 0.0, "activation_bytes": 4.0}
     kept = {} if memory is None else memory_numbers(parse_memory(memory))
     if isinstance(shape, Operators) and _TRANSFORMERS.intersection(kept):
-        raise UserError(f"memory = {memory!r}: frozen, adapters, activations, loss and fsdp2 need a transformer")
+        raise UserError(
+            f"memory = {memory!r}: moments=8bit, frozen, adapters, activations, loss and fsdp2 need a transformer"
+        )
+    if trainable_fraction == 1.0 and _ADAPTERS.intersection(kept):
+        raise UserError(f"memory = {memory!r}: all weights train; state the share of adapters: trainable_fraction = 0.003")
     stored |= {name: value for name, value in kept.items() if name in stored}
     numbers = stored | {
         "sequence_length": length,

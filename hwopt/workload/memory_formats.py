@@ -17,6 +17,7 @@ class MemoryFormats(eqx.Module):
     kept_bytes: Scalar | None = quantity("B", "activation element that is kept for the backward pass")
     chunk_tokens: Scalar | None = quantity("token", "whose logits exist at once in the loss")
     layers_gathered: Scalar | None = ratio("layers whose sharded weights are whole at once (FSDP2)")
+    table_moment_bytes: Scalar | None = quantity("B", "both moments of an embedding, where they are wider than others")
     gradient_bytes: Scalar | None = quantity("B", "stored gradient of a weight")
     gradients_kept: Scalar | None = ratio("share of the gradients that stays on the chip until the update")
     gradients_offloaded: Scalar | None = switch("1: gradients that leave the chip are stored in the memory pool")

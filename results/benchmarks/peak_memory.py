@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from hwopt.errors import UserError
 
-_PRINTED = re.compile(r"\bpeak_mem_gb=(\d+(?:\.\d+)?)")
+_PRINTED = re.compile(r"\bpeak_mem_(?:gb|gib)=(\d+(?:\.\d+)?)", re.IGNORECASE)
 
 
 class _Reading(NamedTuple):
@@ -28,6 +28,8 @@ _READINGS = (
         "nanotron", "first_stage_memory_reserved", "GiB"
     ),  # logged by rank 0; it was found not to grow with the output head
     _Reading("bigscience", "peak_memory_per_gpu", "GB"),  # nvidia-smi
+    _Reading("trl pull", "max_memory_reserved", "GB"),
+    _Reading("pith-train", "max_memory_reserved", "GiB"),
 )
 
 
@@ -58,6 +60,9 @@ def _settled(row: dict[str, str], reading: _Reading) -> dict[str, str]:
     settled = {"measured_metric": reading.metric, "unit": reading.unit}
     if reading.words == "nanotron":
         return settled | {"gathered_inputs": _gathered(row)}
+    if reading.words != "bigscience":
+        offloaded = "offload of its inputs" in row["notes"]
+        return settled | ({"offloaded_activations": "1"} if offloaded else {})
     return settled | {"stack": "megatron-deepspeed-2022", "gradient_bytes": _gradient_bytes(row)}
 
 
@@ -131,13 +136,26 @@ def collected(path: str | Path) -> list[dict[str, str]]:
             | {"measured_metric": _METRICS.get(row["quantity"], row["quantity"]), "measured_value": row["value"] or "1"}
             | {"unit": row["unit"] if row["value"] else "GB", "quality": "B" if complete else row["quality"]}
             | {"verdict": row.get("verdict", "ran"), "global_batch_sequences": _batch(row)}
+            | _trainer(row)
         )
     return rows
 
 
+def _trainer(row: dict[str, str]) -> dict[str, str]:
+    """Return what the code of a trainer says of all its rows, where it differs from the software stack that is closest.
+
+    KempnerForge computes the loss of 16-bit logits without a 32-bit copy: output, its log-softmax, and the gradient of each, 2 bytes
+    each (`scripts/train.py`). With tensor parallelism the head gathers its output, so that every rank has all logits
+    (`distributed/tensor_parallel.py`). Its memory is that of the first rank.
+    """
+    if not row.get("framework", "").startswith("KempnerForge"):
+        return {}
+    return {"logit_bytes": str(8 * int(row["tp"] or 1)), "measured_metric": "first_stage_memory_reserved"}
+
+
 def _batch(row: dict[str, str]) -> str:
-    """Return the sequences of a step: as stated, else one micro-batch a replica, which takes the same memory."""
-    return row["global_batch_sequences"] or str(float(row["micro_batch"] or 0) * float(row["dp"] or 0) or "")
+    """Return the sequences of a step: as stated, else two micro-batches a replica, which take the memory of more."""
+    return row["global_batch_sequences"] or str(2.0 * float(row["micro_batch"] or 0) * float(row["dp"] or 0) or "")
 
 
 def write(rows: list[dict[str, str]], out: str | Path) -> None:

@@ -150,19 +150,20 @@ RUN = tuple(starmap(Rule, (
     ("moments", "notes", r"pure bf16|adamw? states in bf16|moments in bf16", "bf16"),
     ("moments", "framework", r"kempnerforge", "bf16"),  # weights, and so moments, in param_dtype (distributed/parallel.py)
     # precision-aware optimizer with 16-bit moments (Megatron-Bridge, recipes of MoE models)
-    ("moments", "source model_name", r"megatron-bridge (perf|verif).*(deepseek|moonlight|kimi|glm)", "bf16"),
-    ("gradients", "source model_name", r"megatron-bridge (perf|verif).*(deepseek|moonlight|kimi|glm)", "bf16"),
-    ("gradients", "notes source", r"megatron-bridge (perf|verif).*\bsft\b|\bsft\b.*megatron-bridge (perf|verif)", "bf16"),
+    ("moments", "source model_name", r"megatron-bridge (perf skill|verif).*(deepseek|moonlight|kimi|glm)", "bf16"),
+    ("gradients", "source model_name", r"megatron-bridge (perf skill|verif).*(deepseek|moonlight|kimi|glm)", "bf16"),
+    ("gradients", "notes source", r"megatron-bridge (perf skill|verif).*\bsft\b|\bsft\b.*megatron-bridge (perf skill|verif)", "bf16"),
     ("gradients", "source_locator notes", r"\+(optimizer in backward|activation offload|8-?bit adam).*cumulative", "freed"),
-    ("gradients", "framework", r"kempnerforge", "unreduced"),  # accumulation without reduction (scripts/train.py)
+    ("gradients", "framework", r"kempnerforge", "bf16"),
+    ("accumulation", "framework", r"kempnerforge", "whole"),  # no reduction before the last micro-batch (scripts/train.py)
     ("master", "notes", r"pure bf16", "none"),
     # shards are stored in fp32 and gathered in 16 bits: they are the master copy
     ("master", "framework", r"kempnerforge|prime-rl|torchtitan.*fsdp2", "none"),
     ("weights", "framework", r"prime-rl|torchtitan.*fsdp2", "fp32"),
     ("frozen", "notes source_locator", r"nf4|qlora", "nf4"),
     ("frozen", "framework notes", r"prime-rl.*\blora\b", "fp32"),
-    ("frozen", "source precision model_name", r"mlperf.*fp8.*llama2-70b", "fp8"),  # fp8_params of its NeMo configuration
-    ("adapters", "source model_name", r"mlperf.*llama2-70b", "attention"),
+    ("frozen", "source precision model_name", r"mlperf training v5\.[1-9].*fp8.*llama2-70b", "fp8"),  # fp8_params (recalled)
+    ("adapters", "source model_name", r"mlperf training v5\.[1-9].*llama2-70b", "attention"),
     ("activations", "notes precision", r"(fp8|8-?bit) activations", "fp8"),
     ("fsdp2", "framework", r"fsdp2", "yes"),
     ("offloaded_optimizer", "notes", r"optimizer.* on cpu|cpu optimizer", "1"),

@@ -210,10 +210,12 @@ def stage_activation_bytes(
     layers_bytes = stack.layers_whole * largest * run.weight_bytes  # the current layer and the prefetched next one
     if (layers := run.stated("layers_gathered")) is not None:
         tables, width = table_parameters(w, plan), run.gathered_weight_bytes
-        layers_bytes = (layers * largest + tables) * width
-        pending = width * tables + (width + stack.gradient_bytes) * largest
+        layers_bytes = layers * largest * width + tables * run.activation_bytes
+        pending = run.activation_bytes * tables + (run.activation_bytes + stack.gradient_bytes) * largest
         pending *= plan.weights_sharded * run.trainable_fraction
     streamed = plan.weights_offloaded * layers_bytes
+    if layers is not None:  # layers from the pool are those that are gathered
+        streamed *= 1.0 - plan.weights_sharded
     return kept, working + whole + pending + streamed + gathered_bytes(run, plan, stack, weights, layers_bytes)
 
 
@@ -282,12 +284,17 @@ def _states(run: TrainingRun, plan: Plan, stack: Stack, weights: Weights) -> tup
     gradients = each_gradient * weights.sharded(plan.gradients_sharded)
     if (unreduced := run.stated("gradients_unreduced")) is not None:
         whole = stack.gradient_bytes * weights.sharded(jnp.zeros_like(plan.gradients_sharded))
-        gradients += unreduced * exchanging * (whole - gradients)
+        several_batches = several(micro_batches(run, plan)) * above_zero(2.0 - plan.pp)  # in a pipeline: `gathered_bytes`
+        gradients += unreduced * exchanging * several_batches * (whole - gradients)
     gradients += copies * weights.sharded(jnp.zeros_like(plan.gradients_sharded))
     updated = trained * weights.sharded(plan.optimizer_sharded)
     each = stack.master_kept * run.master_bytes + run.moment_bytes + stack.share_gradient_bytes
+    optimizer = each * updated
+    if (wide := run.stated("table_moment_bytes")) is not None:
+        shards = 1.0 + plan.optimizer_sharded * (weights.ranks - 1.0)
+        optimizer += trained * (wide - run.moment_bytes) * table_parameters(run.model, plan) / shards
     held = _States(
-        stored_weights_bytes(run, plan, weights), trained * gradients, each * updated, updated
+        stored_weights_bytes(run, plan, weights), trained * gradients, optimizer, updated
     )
     here, stay = 1.0 - plan.weights_offloaded, run.stated("gradients_kept")
     inside = _States(
