@@ -74,8 +74,8 @@ _CHOICES = (
         "the workload",
         "batch_ramp": "batch-size schedule, each size up to that many tokens (or percent of the run): "
         "1024@0.25T,2048@2.8T,4096; the last size is the global batch; default the workload's",
-        "memory": "memory formats: weights, master, moments, gradients, frozen, adapters, activations, loss, fsdp2, reserve, such as "
-        "moments=8bit,loss=chunked; default the workload's and the software's",
+        "memory": "memory formats of weights, master, moments, gradients, accumulation, frozen, adapters, activations, loss, "
+        "fsdp2, reserve: moments=8bit,loss=chunked; default the workload's and the software's",
     }
 )
 

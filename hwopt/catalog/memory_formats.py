@@ -74,6 +74,11 @@ def memory_numbers(settings: Mapping[str, str]) -> dict[str, float]:
     return numbers
 
 
+def setting_of(number: str) -> str:
+    """Return the setting whose words state a number. **Arguments:** `number`: a field of `MemoryFormats` but the reserve."""
+    return next(name for name, words in WORDS.items() if any(number in each for each in words.values()))
+
+
 def memory_formats(numbers: Mapping[str, float]) -> MemoryFormats | None:
     """Return the memory formats among some numbers; None without any."""
     fields: Any = MemoryFormats.__dataclass_fields__

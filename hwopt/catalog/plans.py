@@ -40,7 +40,7 @@ def settings_of(
 ) -> dict[str, str]:
     """Return the settings of a plan's text as full field name -> value.
 
-    **Arguments:** `text`; known `fields` and their `aliases`; an `example` the owner (`whose`) and what is set (`what`) for messages.
+    **Arguments:** `text`; known `fields` and their `aliases`; for messages an `example`, the owner (`whose`), and `what` is set.
 
     **Raises:** `UserError` for an empty text, a part that is not `name=value`, and an unknown or repeated name.
     """

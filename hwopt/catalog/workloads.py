@@ -250,7 +250,9 @@ def training_run(
             f"memory = {memory!r}: moments=8bit, frozen, adapters, activations, loss and fsdp2 need a transformer"
         )
     if trainable_fraction == 1.0 and _ADAPTERS.intersection(kept):
-        raise UserError(f"memory = {memory!r}: all weights train; state the share of adapters: trainable_fraction = 0.003")
+        raise UserError(
+            f"memory = {memory!r}: all weights train; state the share of adapters: trainable_fraction = 0.003"
+        )
     stored |= {name: value for name, value in kept.items() if name in stored}
     numbers = stored | {
         "sequence_length": length,

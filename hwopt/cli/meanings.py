@@ -34,6 +34,12 @@ _SAME |= {
     for key in ("tp", "pp", "dp", "cp", "ep", "vpp", "zero", "recompute")
 }
 
+_SAME |= {
+    f"--{key}": (f"--memory {key}={{}}",)
+    for key in ("moments", "master", "frozen", "loss", "gradients", "fsdp2", "reserve")
+}
+_SAME["--memory-reserve"] = ("--memory reserve={}",)
+
 _MEANINGS = {word: flags for words, flags in _SAME.items() for word in words.split()}
 
 

@@ -254,7 +254,8 @@ def _training(options: argparse.Namespace) -> ClusterRequest:
         "training_tokens": run.tokens,
     }
     words += f"\nrun: {', '.join(f'{name}={value}' for name, value in stated.items())}" if stated else ""
-    asked = {name: float(value) for name, value in size.items()} | ({"run_words": stated} if stated else {})
+    asked: dict[str, Any] = {name: float(value) for name, value in size.items()}
+    asked |= ({"run_words": stated} if stated else {}) | ({"memory": options.memory} if options.memory else {})
     return ClusterRequest(options, run, plan, stack, measured, asked, words)
 
 

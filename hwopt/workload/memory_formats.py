@@ -21,5 +21,7 @@ class MemoryFormats(eqx.Module):
     gradient_bytes: Scalar | None = quantity("B", "stored gradient of a weight")
     gradients_kept: Scalar | None = ratio("share of the gradients that stays on the chip until the update")
     gradients_offloaded: Scalar | None = switch("1: gradients that leave the chip are stored in the memory pool")
-    gradients_unreduced: Scalar | None = switch("1: gradients are whole until the last micro-batch, in the reduction's format")
+    gradients_unreduced: Scalar | None = switch(
+        "1: gradients are whole until the last micro-batch, in the reduction's format"
+    )
     reserve_bytes: Scalar | None = quantity("B", "context, communication buffers and fragmentation")

@@ -144,8 +144,8 @@ def collected(path: str | Path) -> list[dict[str, str]]:
 def _trainer(row: dict[str, str]) -> dict[str, str]:
     """Return what the code of a trainer says of all its rows, where it differs from the software stack that is closest.
 
-    KempnerForge computes the loss of 16-bit logits without a 32-bit copy: output, its log-softmax, and the gradient of each, 2 bytes
-    each (`scripts/train.py`). With tensor parallelism the head gathers its output, so that every rank has all logits
+    KempnerForge computes the loss of 16-bit logits without a 32-bit copy: output, its log-softmax, and the gradient of each, 2
+    bytes each (`scripts/train.py`). With tensor parallelism the head gathers its output, so that every rank has all logits
     (`distributed/tensor_parallel.py`). Its memory is that of the first rank.
     """
     if not row.get("framework", "").startswith("KempnerForge"):

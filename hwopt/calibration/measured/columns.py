@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 from hwopt import catalog
 from hwopt.catalog.chips import SLOTS
 from hwopt.catalog.load import is_path
-from hwopt.catalog.memory_formats import WORDS as MEMORY_WORDS
+from hwopt.catalog.memory_formats import memory_numbers, parse_memory
 from hwopt.errors import UserError, suggest
 from hwopt.run_words import BY_NAME
 from hwopt.units import read_number
@@ -140,6 +140,14 @@ def _word(cell: str, column: TableColumn) -> str:
     return cell.lower()
 
 
+def _formats(cell: str, column: TableColumn) -> str:
+    try:
+        memory_numbers(parse_memory(cell))
+    except UserError as error:
+        raise ValueError(f"states no memory formats: {error}") from None
+    return cell
+
+
 @cache
 def entry(kind: str, name: str) -> str | None:
     """Return the slug of the catalog entry with a name, None without one."""
@@ -186,11 +194,6 @@ _batch = partial(_column, _batched)
 def _said(meaning: str, *words: str, blank: str) -> Any:
     """Declare a column with a fixed set of words, inferred from prose in collected tables."""
     return _column(_word, meaning, words=words, blank=blank, inferred=True)
-
-
-def _formatted(name: str, meaning: str, blank: str) -> Any:
-    """Declare a column with the words of a memory format (`catalog.memory_formats`), inferred from prose."""
-    return _said(meaning, *MEMORY_WORDS[name], blank=blank)
 
 
 def _named(meaning: str, kind: str, **about: Any) -> Any:
@@ -286,19 +289,6 @@ class MeasuredRun(MeasuredRow):
     logit_bytes: float | None = _real("bytes a logit keeps in the loss", unit="B", blank="the stack's", inferred=True)
     gathered_inputs: float | None = _share("share of what sequence parallelism gathers that is kept", blank="the stack's")
     gradient_bytes: float | None = _real("bytes an element of gradients, held once", unit="B", blank="the stack's", inferred=True)
-    weights: str | None = _formatted("weights", "stored trained weights", "bf16; fp32 for fp32 products")
-    master: str | None = _formatted("master", "master copy of the weights", "fp32")
-    moments: str | None = _formatted("moments", "both optimizer moments", "fp32")
-    gradients: str | None = _formatted("gradients", "stored gradients, or where they go", "the stack's")
-    accumulation: str | None = _formatted("accumulation", "gradients between micro-batches", "sharded from ZeRO-2 on")
-    frozen: str | None = _formatted("frozen", "frozen weights beside adapters", "as trained ones")
-    adapters: str | None = _formatted("adapters", "layers with adapters", "all")
-    activations: str | None = _formatted("activations", "kept activations", "bf16")
-    loss: str | None = _formatted("loss", "whether all logits exist at once", "whole; chunked below 1 logit_bytes")
-    fsdp2: str | None = _formatted("fsdp2", "sharded weights are whole for the layer at work alone", "the stack's")
-    reserve_gb: float | None = _real("context, buffers and fragmentation", unit="GB", blank="the stack's")
-    offloaded_optimizer: float | None = _share("share of optimizer states in host memory", blank="0", inferred=True)
-    offloaded_weights: float | None = _share("share of weights and gradients in host memory", blank="0", inferred=True)
     bubble_share: float | None = _share("share of 1F1B's bubble that the schedule leaves", blank="1", inferred=True)
     interleaved: bool | None = _yes("where vpp is blank: more chunks than one", blank="no", inferred=True)
     attention_kernel: str | None = _said("whether scores stay on the chip", "fused", "unfused", blank="the stack's")
@@ -315,6 +305,10 @@ class MeasuredRun(MeasuredRow):
     operation: str | None = _said("how the machine ran: a few chosen steps, or weeks", "benchmark", "production", blank="benchmark")
     flops_attention: str | None = _said("attention that a FLOP/s or MFU counts", *ATTENTION, blank="full; causal from 2025")
     flops_recompute: bool | None = _yes("a FLOP/s or MFU counts recomputation", blank="no", inferred=True)
+    memory: str | None = _column(_formats, "memory formats: moments=bf16,loss=chunked, as --memory", blank="the stack's",
+                                 inferred=True)
+    offloaded_optimizer: float | None = _share("share of optimizer states in host memory", blank="0", inferred=True)
+    offloaded_weights: float | None = _share("share of weights and gradients in host memory", blank="0", inferred=True)
     mfu_peak_tflops: float | None = _real("peak that an MFU divides by", unit="TFLOP/s", blank="the chip's, 16 bit")
     config_complete: bool | None = _yes("tp, pp, dp, batch and micro-batch are all stated", blank="no")
     precision: str = _text("number format, in the source's words")

@@ -145,27 +145,6 @@ RUN = tuple(starmap(Rule, (
     ("host_graphs", _SETTINGS, r"\bcuda_graphs?\b|\bgraphs\b", "", "none"),
     # NVIDIA's scripts for these figures set grad_reduce_in_fp32 = False (Megatron-Bridge at 0013c9a); NeMo's stacks alone
     ("gradient_bytes", "source", r"dgxc-benchmarking|megatron-bridge|nemo (24\.\d+|long-sequence) performance", "2"),
-    # formats of memory, as the source or the code of the trainer states them; a trainer is named by `framework`
-    ("moments", "notes source_locator", r"\+8-?bit adam|8-?bit (moments|optimi[sz]er states)", "8bit"),
-    ("moments", "notes", r"pure bf16|adamw? states in bf16|moments in bf16", "bf16"),
-    ("moments", "framework", r"kempnerforge", "bf16"),  # weights, and so moments, in param_dtype (distributed/parallel.py)
-    # precision-aware optimizer with 16-bit moments (Megatron-Bridge, recipes of MoE models)
-    ("moments", "source model_name", r"megatron-bridge (perf skill|verif).*(deepseek|moonlight|kimi|glm)", "bf16"),
-    ("gradients", "source model_name", r"megatron-bridge (perf skill|verif).*(deepseek|moonlight|kimi|glm)", "bf16"),
-    ("gradients", "notes source", r"megatron-bridge (perf skill|verif).*\bsft\b|\bsft\b.*megatron-bridge (perf skill|verif)", "bf16"),
-    ("gradients", "source_locator notes", r"\+(optimizer in backward|activation offload|8-?bit adam).*cumulative", "freed"),
-    ("gradients", "framework", r"kempnerforge", "bf16"),
-    ("accumulation", "framework", r"kempnerforge", "whole"),  # no reduction before the last micro-batch (scripts/train.py)
-    ("master", "notes", r"pure bf16", "none"),
-    # shards are stored in fp32 and gathered in 16 bits: they are the master copy
-    ("master", "framework", r"kempnerforge|prime-rl|torchtitan.*fsdp2", "none"),
-    ("weights", "framework", r"prime-rl|torchtitan.*fsdp2", "fp32"),
-    ("frozen", "notes source_locator", r"nf4|qlora", "nf4"),
-    ("frozen", "framework notes", r"prime-rl.*\blora\b", "fp32"),
-    ("frozen", "source precision model_name", r"mlperf training v5\.[1-9].*fp8.*llama2-70b", "fp8"),  # fp8_params (recalled)
-    ("adapters", "source model_name", r"mlperf training v5\.[1-9].*llama2-70b", "attention"),
-    ("activations", "notes precision", r"(fp8|8-?bit) activations", "fp8"),
-    ("fsdp2", "framework", r"fsdp2", "yes"),
     ("offloaded_optimizer", "notes", r"optimizer.* on cpu|cpu optimizer", "1"),
     ("offloaded_weights", "notes", r"weights on cpu|fsdp cpu offload", "1"),
     # production: weeks of a real run, next to other jobs, or figures for a whole run
@@ -200,6 +179,33 @@ RUN = tuple(starmap(Rule, (
     ("config_complete", "config_complete", r"^n$", "n"),
 )))  # fmt: skip
 """Rules for training runs."""
+
+_RECIPES = r"megatron-bridge (perf skill|verif)"
+_MOE_RECIPES = rf"{_RECIPES}.*(deepseek|moonlight|kimi|glm)"
+
+MEMORY = tuple(starmap(Rule, (
+    ("moments", "notes source_locator", r"\+8-?bit adam|8-?bit (moments|optimi[sz]er states)", "8bit"),
+    ("moments", "notes", r"pure bf16|adamw? states in bf16|moments in bf16", "bf16"),
+    ("moments", "framework", r"kempnerforge", "bf16"),  # weights, and so moments, in param_dtype (distributed/parallel.py)
+    ("moments", "source model_name", _MOE_RECIPES, "bf16"),  # "bf16 gradients/moments" (recipes of Moonlight and DeepSeek)
+    ("gradients", "source model_name", _MOE_RECIPES, "bf16"),
+    ("gradients", "source notes", rf"{_RECIPES}.*\bsft\b", "bf16"),  # grad_reduce_in_fp32 = False in fine-tuning
+    ("gradients", "source_locator notes", r"\+(optimizer in backward|activation offload|8-?bit adam).*cumulative", "freed"),
+    ("gradients", "framework", r"kempnerforge", "bf16"),
+    ("accumulation", "framework", r"kempnerforge", "whole"),  # no reduction before the last micro-batch (scripts/train.py)
+    ("master", "notes", r"pure bf16", "none"),
+    # shards are stored in the format of the weights and gathered in 16 bits: they are the master copy
+    ("master", "framework", r"kempnerforge|prime-rl|torchtitan.*fsdp2", "none"),
+    ("weights", "framework", r"prime-rl|torchtitan.*fsdp2", "fp32"),
+    ("frozen", "notes source_locator", r"nf4|qlora", "nf4"),
+    ("frozen", "framework notes", r"prime-rl.*\blora\b", "fp32"),
+    ("frozen", "source precision model_name", r"mlperf training v5\.[1-9].*fp8.*llama2-70b", "fp8"),  # fp8_params (recalled)
+    ("adapters", "source model_name", r"mlperf training v5\.[1-9].*llama2-70b", "attention"),  # rules of MLPerf (recalled)
+    ("activations", "notes precision", r"(fp8|8-?bit) activations", "fp8"),
+    ("loss", "logit_bytes", r"^0?\.\d", "chunked"),  # less than a byte a logit: not all of them exist at once
+    ("fsdp2", "framework", r"fsdp2", "yes"),
+)))  # fmt: skip
+"""Rules for the words of column `memory`, as sources state them, or the code of the trainer that `framework` names."""
 
 SERVICE = tuple(starmap(Rule, (
     ("stack", "source", r"fastertransformer", "fastertransformer"),

@@ -24,7 +24,7 @@ from hwopt.calibration.validation.plan_priors import possible_plans, states_no_p
 from hwopt.calibration.validation.skip import Skip, SkipReason
 from hwopt.catalog import leaf
 from hwopt.catalog.chips import slot
-from hwopt.catalog.memory_formats import WORDS, memory_formats, memory_numbers
+from hwopt.catalog.memory_formats import memory_formats, memory_numbers, parse_memory
 from hwopt.errors import suggest
 from hwopt.hardware.cluster import Cluster
 from hwopt.model.estimate import estimate
@@ -138,8 +138,7 @@ def _workload(row: MeasuredRun, shape: Any, assumed: list[str]) -> TrainingRun:
     wide = name in ("fp32", "tf32")
     tokens = row.global_batch_sequences * row.seq_len
     stored = 4.0 if wide else 2.0
-    kept = memory_numbers({name: cell for name in WORDS if (cell := getattr(row, name, None))})
-    kept |= {} if row.reserve_gb is None else {"reserve_bytes": 1e9 * row.reserve_gb}
+    kept = memory_numbers(parse_memory(row.memory)) if row.memory else {}
     return TrainingRun(
         model=shape,
         law=_law(),

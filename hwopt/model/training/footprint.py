@@ -124,8 +124,10 @@ def layer_gradient_bytes(run: TrainingRun, plan: Plan, stack: Stack, moe: float)
 
 
 _ROUTED_BYTES = 18.0
-"""Bytes an element of a routed copy: 16-bit output, its fp32 copy, the weighted fp32 product, and the gradient of each but the first
-(torchtitan, models/moe.py; derived, 10 to 20)."""
+"""Bytes an element of a routed copy: 16-bit output, its fp32 copy, the weighted fp32 product, and the gradients of both.
+
+**Source:** torchtitan, models/moe.py (recalled); derived, 10 to 20.
+"""
 
 
 def _smaller(a: Scalar, b: Scalar) -> Scalar:
@@ -284,7 +286,9 @@ def _states(run: TrainingRun, plan: Plan, stack: Stack, weights: Weights) -> tup
     gradients = each_gradient * weights.sharded(plan.gradients_sharded)
     if (unreduced := run.stated("gradients_unreduced")) is not None:
         whole = stack.gradient_bytes * weights.sharded(jnp.zeros_like(plan.gradients_sharded))
-        several_batches = several(micro_batches(run, plan)) * above_zero(2.0 - plan.pp)  # in a pipeline: `gathered_bytes`
+        several_batches = several(micro_batches(run, plan)) * above_zero(
+            2.0 - plan.pp
+        )  # in a pipeline: `gathered_bytes`
         gradients += unreduced * exchanging * several_batches * (whole - gradients)
     gradients += copies * weights.sharded(jnp.zeros_like(plan.gradients_sharded))
     updated = trained * weights.sharded(plan.optimizer_sharded)
@@ -293,9 +297,7 @@ def _states(run: TrainingRun, plan: Plan, stack: Stack, weights: Weights) -> tup
     if (wide := run.stated("table_moment_bytes")) is not None:
         shards = 1.0 + plan.optimizer_sharded * (weights.ranks - 1.0)
         optimizer += trained * (wide - run.moment_bytes) * table_parameters(run.model, plan) / shards
-    held = _States(
-        stored_weights_bytes(run, plan, weights), trained * gradients, optimizer, updated
-    )
+    held = _States(stored_weights_bytes(run, plan, weights), trained * gradients, optimizer, updated)
     here, stay = 1.0 - plan.weights_offloaded, run.stated("gradients_kept")
     inside = _States(
         here * held.weights_bytes,
@@ -316,8 +318,8 @@ def footprint(
     fewer layers, and keeps the activations of one micro-batch. The larger of first and last stage counts.
 
     A chunked loss holds the logits of a chunk, and the last layer's output with its gradient. That memory is free again in the
-    backward pass of the layers, and the larger of both counts. A step of one micro-batch has all gradients only once the activations
-    are freed.
+    backward pass of the layers, and the larger of both counts. A step of one micro-batch has all gradients only once the
+    activations are freed.
     """
     kept, working = stage_activations(run.model, run, plan, stack, weights)
     tables = spread_tables_bytes(run.model, plan)

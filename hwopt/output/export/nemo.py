@@ -138,4 +138,5 @@ TRAINER = Trainer(
     families=NVIDIA,
     limits=LIMITS,
     words=WORDS,
+    formats=("gradient_bytes",),
 )

@@ -245,7 +245,7 @@ def _write(asked: TrainingLaunch) -> tuple[dict[str, Any], dict[str, str], list[
             "global_batch_size": asked.batch,
             "seq_len": asked.length,
             "steps": asked.steps,
-            "dtype": "float32" if float(run.master_bytes) else "bfloat16",
+            "dtype": "float32" if float(run.master_bytes) or float(run.weight_bytes) == 4.0 else "bfloat16",
             "mixed_precision_param": "bfloat16",
             "mixed_precision_reduce": "float32",
             **({"enable_cpu_offload": True} if split.weights_offloaded else {}),
@@ -294,4 +294,5 @@ TRAINER = Trainer(
         "compilation": ("compiled", "eager"),
     },
     fixes=True,
+    formats=("layers_gathered",),
 )

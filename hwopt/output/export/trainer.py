@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hwopt import escape
+from hwopt.catalog.memory_formats import setting_of
 from hwopt.errors import UserError
 from hwopt.output.export.header import FIRST_HOST, Launch, host_count, slurm, torchrun
 from hwopt.output.export.limits import Limit, refusal
@@ -15,6 +16,7 @@ from hwopt.output.export.model_facts import ModelFacts, megatron_facts
 from hwopt.output.text.plans import integral
 from hwopt.run_words import switched
 from hwopt.types import PRECISIONS
+from hwopt.workload.memory_formats import MemoryFormats
 
 OWN = "data, tokenizer, learning rate schedule, saving"
 """Settings that neither a plan nor a config states."""
@@ -52,6 +54,7 @@ class Trainer:
     - `key`, `framework`: key of the settings in JSON, and name of the software there if it is not that of the flag.
     - `words`: word of a run -> values that its settings can express (`hwopt.run_words`).
     - `fixes`: whether the software's own model code states the facts of the config.
+    - `formats`: fields of `MemoryFormats` that the settings state, or that the software always has.
     """
 
     title: str
@@ -66,6 +69,7 @@ class Trainer:
     key: str = "file"
     framework: str = ""
     fixes: bool = False
+    formats: tuple[str, ...] = ()
 
     @property
     def is_script(self) -> bool:
@@ -97,7 +101,8 @@ class TrainingLaunch:
     @property
     def gradient_bytes(self) -> float:
         """Return the bytes of a gradient."""
-        return self.launch.gradient_bytes
+        stated = self.run.stated("gradient_bytes")
+        return self.launch.gradient_bytes if stated is None else float(stated)
 
     @property
     def facts(self) -> ModelFacts:
@@ -149,6 +154,12 @@ def training_file(framework: str, trainer: Trainer, launch: Launch) -> TrainingF
     if why := refusal(trainer.limits, launch.workload, launch.plan):
         raise UserError(f"{trainer.title} cannot express {why}")
     asked = TrainingLaunch(launch)
+    for name in MemoryFormats.__dataclass_fields__:
+        if asked.run.stated(name) is not None and name not in (
+            *trainer.formats,
+            "reserve_bytes",
+        ):  # a margin, no setting
+            raise UserError(f"{trainer.title} cannot express --memory {setting_of(name)}: its settings do not state it")
     settings, environment, notes = trainer.write(asked)
     chips = round(float(launch.plan.chips))
     hosts = host_count(chips, float(launch.report.servers))
