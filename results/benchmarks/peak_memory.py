@@ -1,15 +1,21 @@
 """Extraction of peak-memory measurements, and of failed plans, from tables of training runs.
 
 `python -m results.benchmarks.peak_memory RUNS.csv OUT.csv` writes the peak memory of each run as a row of its own. `...
-RUNS.csv FAILED.csv OUT.csv` writes the plans of a sweep that failed.
+RUNS.csv FAILED.csv OUT.csv` writes the plans of a sweep that failed. `... --score TABLE.csv` prints the errors of a collected
+memory table by source.
 """
 
 import csv
 import re
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
 
+from hwopt.calibration.measured.collected_text import complete
+from hwopt.calibration.measured.columns import MeasuredRun
+from hwopt.calibration.validation import validate
 from hwopt.errors import UserError
 
 _PRINTED = re.compile(r"\bpeak_mem_(?:gb|gib)=(\d+(?:\.\d+)?)", re.IGNORECASE)
@@ -120,6 +126,10 @@ _METRICS = {
 """Quantity of a collected memory table -> metric; others stay."""
 
 
+NOT_PRINTED = "1"
+"""Measured value, in GB, of a run of which only the verdict is known."""
+
+
 def collected(path: str | Path) -> list[dict[str, str]]:
     """Return the training runs of a collected memory table, with the verdict as reason for those that ran out of memory.
 
@@ -133,7 +143,10 @@ def collected(path: str | Path) -> list[dict[str, str]]:
         complete = row.get("config_complete") == "y" and row["quality"] == "C"
         rows.append(
             {name: cell for name, cell in row.items() if name not in ("quantity", "value")}
-            | {"measured_metric": _METRICS.get(row["quantity"], row["quantity"]), "measured_value": row["value"] or "1"}
+            | {
+                "measured_metric": _METRICS.get(row["quantity"], row["quantity"]),
+                "measured_value": row["value"] or NOT_PRINTED,
+            }
             | {"unit": row["unit"] if row["value"] else "GB", "quality": "B" if complete else row["quality"]}
             | {"verdict": row.get("verdict", "ran"), "global_batch_sequences": _batch(row)}
             | _trainer(row)
@@ -166,9 +179,61 @@ def write(rows: list[dict[str, str]], out: str | Path) -> None:
         writer.writerows(rows)
 
 
+def scored(rows: list[dict[str, str]]) -> list[tuple[dict[str, str], dict[str, Any]]]:
+    """Return rows with their predictions, as `hwopt.calibration.validation.validate` answers them."""
+    with TemporaryDirectory() as folder:
+        write(rows, table := Path(folder) / "rows.csv")
+        return list(zip(rows, validate(table)["rows"], strict=True))
+
+
+def score_lines(path: str | Path) -> list[str]:
+    """Return the errors of a collected memory table by source, with and without words of memory formats, and the verdicts."""
+    rows = collected(path)
+    blank = dict.fromkeys(("memory", "offloaded_optimizer", "offloaded_weights"), "")
+    plain = {row["id"]: answer for row, answer in scored([row | blank for row in rows])}
+    found = [(row, answer, plain[row["id"]]) for row, answer in scored(rows) if answer["status"] == "scored"]
+    heads = (
+        f"{'':48}",
+        "  rows",
+        "  words",
+        "  median error",
+        "  largest",
+        "  median without words",
+        "  ran: fit",
+        "  out: fit",
+    )
+    lines = ["".join(heads)]
+    for source in (*dict.fromkeys(row["source"] for row, *_ in found), None):
+        own = [each for each in found if source in (None, each[0]["source"])]
+        printed = [each for each in own if each[0]["measured_value"] != NOT_PRINTED]
+        with_words, without = ([abs(each[k]["error"]) for each in printed] for k in (1, 2))
+        errors = [median(with_words), max(with_words), median(without)] if printed else []
+        cells = [str(len(own)), str(sum(bool(words_of(row)) for row, *_ in own))]
+        cells += [f"{100.0 * error:.1f} %" for error in errors] or ["", "", ""]
+        for ran in (True, False):
+            fits = [answer["fits"] for row, answer, _ in own if (row["verdict"] == "ran") is ran]
+            cells.append(f"{sum(fits)} of {len(fits)}" if fits else "")
+        widths = map(len, heads[1:])
+        lines.append(
+            f"{(source or 'all')[:46]:48}"
+            + "".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
+        )
+    return lines
+
+
+def words_of(row: dict[str, str]) -> str:
+    """Return the words of memory formats that are read from a row."""
+    cells = dict(row)
+    complete(cells, MeasuredRun, row)
+    return cells.get("memory", "")
+
+
 if __name__ == "__main__":
+    if len(sys.argv) == 3 and sys.argv[1] == "--score":
+        sys.stdout.write("\n".join([*score_lines(sys.argv[2]), ""]))
+        sys.exit()
     if len(sys.argv) not in (3, 4):
-        sys.exit("usage: python -m results.benchmarks.peak_memory RUNS.csv [FAILED.csv] OUT.csv")
+        sys.exit("usage: python -m results.benchmarks.peak_memory RUNS.csv [FAILED.csv] OUT.csv, or --score TABLE.csv")
     try:
         write(peaks(sys.argv[1]) if len(sys.argv) == 3 else failures(*sys.argv[1:3]), sys.argv[-1])
     except UserError as error:

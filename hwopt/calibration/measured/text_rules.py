@@ -203,7 +203,9 @@ MEMORY = tuple(starmap(Rule, (
     ("adapters", "source model_name", r"mlperf training v5\.[1-9].*llama2-70b", "attention"),  # rules of MLPerf (recalled)
     ("activations", "notes precision", r"(fp8|8-?bit) activations", "fp8"),
     ("loss", "logit_bytes", r"^0?\.\d", "chunked"),  # less than a byte a logit: not all of them exist at once
-    ("fsdp2", "framework", r"fsdp2", "yes"),
+    # recipes chunk the loss by default; the README's steps before that flag do not
+    ("loss", "framework source_locator", r"^torchtune(?!.*\((packed|\+compile)\))", "chunked"),
+    ("fsdp2", "framework zero_stage", r"^[^|]*\w.*fsdp2", "yes"),  # of a trainer that is named
 )))  # fmt: skip
 """Rules for the words of column `memory`, as sources state them, or the code of the trainer that `framework` names."""
 
