@@ -68,8 +68,14 @@ def memory_numbers(settings: Mapping[str, str]) -> dict[str, float]:
             numbers |= found
             continue
         field, unit = _NUMBERS.get(name, ("", ""))
-        if not field or not 0.0 < (value := read_amount(word, unit)) < 1e15:
-            raise UserError(f"memory: {name}={word}: {suggest(word, words) if words else 'must be above 0'}")
+        try:
+            value = read_amount(word, unit) if field else 0.0
+        except UserError:
+            value = 0.0
+        if not 0.0 < value < 1e15:
+            hints = [suggest(word, words)] if words else []
+            hints += [f"must be a positive number of {'bytes, such as 6GB' if unit else 'tokens'}"] if field else []
+            raise UserError(f"memory: {name}={word}: {'; or it '.join(hints)}")
         numbers[field] = value
     return numbers
 
