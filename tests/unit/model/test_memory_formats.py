@@ -9,6 +9,9 @@ import pytest
 from hwopt import catalog
 from hwopt.errors import UserError
 from hwopt.model.estimate import estimate
+from hwopt.output.export.header import Launch
+from hwopt.output.export.trainer import file_text, training_file
+from hwopt.output.export.trainers import TRAINERS
 from hwopt.trace.cache import evaluate_in_numpy
 from hwopt.workload.transformer import total_parameters
 
@@ -178,3 +181,56 @@ def test_a_table_of_operators_has_no_logits_to_chunk():
     with pytest.raises(UserError, match="need a transformer"):
         catalog.training_run("resnet-50", memory="loss=chunked")
     assert catalog.training_run("resnet-50", memory="moments=bf16,reserve=6GB").formats is not None
+
+
+def test_qlora_of_65_billion_weights_fits_in_48_gb():
+    """arXiv 2305.14314, abstract; with all weights in 16 bits it needs more than 130 GB."""
+    needed = {}
+    for frozen in ("nf4", "bf16"):
+        run = catalog.training_run(
+            "llama-65b", sequence_length=512, global_batch=16, trainable_fraction=0.012, memory=f"frozen={frozen}"
+        )
+        cluster = catalog.cluster("h100-sxm", 1)
+        plan = catalog.plan(run, 1, recompute="full")
+        needed[frozen] = float(evaluate_in_numpy(estimate, run, cluster, plan).memory_per_chip_bytes)
+    assert needed["nf4"] < 48 * 2**30
+    assert needed["bf16"] > 130e9
+
+
+@pytest.mark.parametrize(
+    ("software", "words", "told"),
+    [
+        ("megatron", "moments=bf16", "--exp-avg-dtype bf16"),
+        ("megatron", "gradients=bf16", "--grad-reduce-in-bf16"),
+        ("megatron", "reserve=6GB", "--bf16"),
+        ("torchtitan", "fsdp2=yes,weights=fp32,master=none", 'dtype = "float32"'),
+    ],
+)
+def test_exports_state_formats(software, words, told):
+    assert told in exported(software, words)
+
+
+@pytest.mark.parametrize(
+    ("software", "words", "setting"),
+    [
+        ("megatron", "loss=chunked", "--memory loss"),
+        ("megatron", "master=none", "no master weights"),
+        ("megatron", "moments=8bit", "--memory moments"),
+        ("torchtitan", "gradients=host", "--memory gradients"),
+        ("nemo", "fsdp2=yes", "--memory fsdp2"),
+        ("nemo", "activations=fp8", "--memory activations"),
+    ],
+)
+def test_exports_refuse_formats_that_they_cannot_state(software, words, setting):
+    with pytest.raises(UserError, match=setting):
+        exported(software, words)
+
+
+def exported(software, words):
+    run = catalog.training_run("llama3.1-8b", sequence_length=LENGTH, global_batch=BATCH, memory=words)
+    cluster = catalog.cluster("h100-sxm", CHIPS)
+    plan = catalog.plan(run, CHIPS, zero=3 if software == "torchtitan" else 1)
+    report = evaluate_in_numpy(estimate, run, cluster, plan)
+    launch = Launch(run, plan, report, families=["hopper"], config=catalog.model_config("llama3.1-8b"))
+    known = TRAINERS[software]
+    return file_text(known, training_file(software, known, launch), launch)
