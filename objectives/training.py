@@ -74,8 +74,8 @@ _CHOICES = (
         "the workload",
         "batch_ramp": "batch-size schedule, each size up to that many tokens (or percent of the run): "
         "1024@0.25T,2048@2.8T,4096; the last size is the global batch; default the workload's",
-        "memory": "memory formats of weights, master, moments, gradients, accumulation, frozen, adapters, activations, loss, "
-        "fsdp2, reserve: moments=8bit,loss=chunked; default the workload's and the software's",
+        "memory_formats": "formats in memory of weights, master, moments, gradients, accumulation, frozen, adapters, "
+        "activations, loss, fsdp2, reserve: moments=8bit,loss=chunked; default the workload's and the software's",
     }
 )
 
@@ -109,7 +109,7 @@ class TrainingQuestion(MachineQuestion):
     trainable_fraction: float = 1.0
     global_batch: float = 0.0
     batch_ramp: str = ""
-    memory: str = ""
+    memory_formats: str = ""
     sequence_length: float = 0.0
     checkpoint_interval_s: float = 0.0
     time_budget_s: float = NO_LIMIT
@@ -211,7 +211,7 @@ class TrainingQuestion(MachineQuestion):
             global_batch=self.global_batch or None,
             unique_tokens=self.unique_tokens or None,
             batch_ramp=self.batch_ramp or None,
-            memory=self.memory or None,
+            memory_formats=self.memory_formats or None,
         )
 
     def _micro_batches(self, run: TrainingRun) -> Variable:

@@ -75,7 +75,7 @@ def memory_numbers(settings: Mapping[str, str]) -> dict[str, float]:
         if not 0.0 < value < 1e15:
             hints = [suggest(word, words)] if words else []
             hints += [f"must be a positive number of {'bytes, such as 6GB' if unit else 'tokens'}"] if field else []
-            raise UserError(f"memory: {name}={word}: {'; or it '.join(hints)}")
+            raise UserError(f"memory formats: {name}={word}: {'; or it '.join(hints)}")
         numbers[field] = value
     return numbers
 
@@ -85,7 +85,7 @@ def setting_of(number: str) -> str:
     return next(name for name, words in WORDS.items() if any(number in each for each in words.values()))
 
 
-def memory_formats(numbers: Mapping[str, float]) -> MemoryFormats | None:
+def formats_of(numbers: Mapping[str, float]) -> MemoryFormats | None:
     """Return the memory formats among some numbers; None without any."""
     fields: Any = MemoryFormats.__dataclass_fields__
     stated = {name: leaf(value) for name, value in numbers.items() if name in fields}
@@ -97,4 +97,4 @@ def parse_memory(text: str) -> dict[str, str]:
 
     **Raises:** `UserError` for a part that is not `name=value`, and for an unknown or repeated name.
     """
-    return settings_of(text, {*WORDS, *_NUMBERS}, {}, _EXAMPLE, what="memory")
+    return settings_of(text, {*WORDS, *_NUMBERS}, {}, _EXAMPLE, what="memory formats")

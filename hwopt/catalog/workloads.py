@@ -9,7 +9,7 @@ from hwopt.catalog.batch_ramps import stated_ramp
 from hwopt.catalog.chips import slot
 from hwopt.catalog.huggingface import read_config
 from hwopt.catalog.load import built, config_file, leaf, positive, record, supported
-from hwopt.catalog.memory_formats import memory_formats, memory_numbers, parse_memory
+from hwopt.catalog.memory_formats import formats_of, memory_numbers, parse_memory
 from hwopt.catalog.schema import Record
 from hwopt.errors import UserError
 from hwopt.quantity import quantities
@@ -26,7 +26,7 @@ TOKEN_NUMBER_BYTES = 4.0
 """Bytes read from storage per token of a text run: the token's number, 32 bit (by the format of token files)."""
 
 _ADAPTERS = {"frozen_bytes", "adapted_mlp"}
-"""Memory formats of runs that train adapters beside frozen weights."""
+"""Memory formats of runs that train adapters of frozen weights."""
 
 _TRANSFORMERS = {*_ADAPTERS, "kept_bytes", "chunk_tokens", "layers_gathered", "table_moment_bytes"}
 """Memory formats that need a transformer: they distinguish its layers, tables and logits."""
@@ -186,7 +186,7 @@ def training_run(
     law: str | Path = "chinchilla-epoch",
     checkpoint_interval_s: float = 0.0,
     batch_ramp: str | None = None,
-    memory: str | None = None,
+    memory_formats: str | None = None,
 ) -> TrainingRun:
     """Return a training run of a workload.
 
@@ -207,7 +207,7 @@ def training_run(
     - `checkpoint_interval_s`: of work between checkpoints; 0: the optimal interval.
     - `batch_ramp`: earlier, smaller batches and the tokens at which each ends (`1024@0.25T,2048@2.8T,4096`, see
       `batch_ramps.stated_ramp`). By default it is the entry's, in proportion to its last batch; `none` disables it.
-    - `memory`: formats of weights, moments, gradients, loss and reserve (`moments=8bit,frozen=nf4,loss=chunked`), see
+    - `memory_formats`: those of weights, moments, gradients, loss and reserve (`moments=8bit,frozen=nf4,loss=chunked`), see
       `memory_formats.memory_numbers`. By default those of the entry and the software.
 
     **Raises:** `UserError` for unknown names and values out of range.
@@ -244,14 +244,14 @@ def training_run(
     }
     if place in ("fp32", "tf32"):
         stored |= {"weight_bytes": 4.0, "master_bytes": 0.0, "activation_bytes": 4.0}
-    kept = {} if memory is None else memory_numbers(parse_memory(memory))
+    kept = {} if memory_formats is None else memory_numbers(parse_memory(memory_formats))
     if isinstance(shape, Operators) and _TRANSFORMERS.intersection(kept):
         raise UserError(
-            f"memory = {memory!r}: moments=8bit, frozen, adapters, activations, loss and fsdp2 need a transformer"
+            f"memory_formats = {memory_formats!r}: moments=8bit, frozen, adapters, activations, loss and fsdp2 need a transformer"
         )
     if trainable_fraction == 1.0 and _ADAPTERS.intersection(kept):
         raise UserError(
-            f"memory = {memory!r}: all weights train; state the share of adapters: trainable_fraction = 0.003"
+            f"memory_formats = {memory_formats!r}: all weights train; state the share of adapters: trainable_fraction = 0.003"
         )
     stored |= {name: value for name, value in kept.items() if name in stored}
     numbers = stored | {
@@ -271,7 +271,7 @@ def training_run(
         gemm_precision=leaf([float(each == place) for each in PRECISIONS]),
         ramp=None if ramp is None else ramp.of(ramp.last or batch, total),
         routing=routed(shape, {"expert_routing": expert_routing, "tuning": tuning}),
-        formats=memory_formats(kept),
+        formats=formats_of(kept),
         **{field: leaf(value) for field, value in numbers.items()},
     )
 

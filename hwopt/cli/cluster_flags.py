@@ -93,9 +93,9 @@ RUN = (
     Flag("--batch-ramp", "batch-size schedule, each size up to that many tokens (or percent of the run): 1024@0.25T,2048@2.8T,"
          "4096; the last size is the global batch; none disables it (default: the workload's)",
          ValueType("BATCH@TOKENS", lambda flag, text: text), None, TRAINING),
-    Flag("--memory", "memory formats of weights, master, moments, gradients, accumulation, frozen, adapters, activations, loss, "
-         "fsdp2, reserve: moments=8bit,frozen=nf4,loss=chunked,reserve=6GB (default: the workload's and the software's)",
-         SETTINGS, None, TRAINING),
+    Flag("--memory-formats", "formats in memory of weights, master, moments, gradients, accumulation, frozen, adapters, "
+         "activations, loss, fsdp2, reserve: moments=8bit,frozen=nf4,loss=chunked,reserve=6GB (default: the workload's and the "
+         "software's)", SETTINGS, None, TRAINING),
 )  # fmt: skip
 """Flags passed to `catalog.training_run`."""
 

@@ -35,10 +35,10 @@ _SAME |= {
 }
 
 _SAME |= {
-    f"--{key}": (f"--memory {key}={{}}",)
+    f"--{key}": (f"--memory-formats {key}={{}}",)
     for key in ("moments", "master", "frozen", "loss", "gradients", "fsdp2", "reserve")
 }
-_SAME["--memory-reserve"] = ("--memory reserve={}",)
+_SAME["--memory-reserve"] = ("--memory-formats reserve={}",)
 
 _MEANINGS = {word: flags for words, flags in _SAME.items() for word in words.split()}
 

@@ -247,7 +247,7 @@ def _training(options: argparse.Namespace) -> ClusterRequest:
     measured = partial(machine_interval, run, options.chip, options.stack or stack, constants)
     if (trained := float(run.trainable_fraction)) < 1.0:
         words += f"\n{100.0 * trained:.3g} % of the weights train; the loss is that of training all of them"
-    words += f"\nmemory: {escape.line(options.memory)}" if options.memory else ""
+    words += f"\nmemory formats: {escape.line(options.memory_formats)}" if options.memory_formats else ""
     size = {
         "global_batch": run.global_batch_sequences,
         "sequence_length": run.sequence_length,
@@ -255,7 +255,8 @@ def _training(options: argparse.Namespace) -> ClusterRequest:
     }
     words += f"\nrun: {', '.join(f'{name}={value}' for name, value in stated.items())}" if stated else ""
     asked: dict[str, Any] = {name: float(value) for name, value in size.items()}
-    asked |= ({"run_words": stated} if stated else {}) | ({"memory": options.memory} if options.memory else {})
+    stated_too = {"run_words": stated, "memory_formats": options.memory_formats}
+    asked |= {name: each for name, each in stated_too.items() if each}
     return ClusterRequest(options, run, plan, stack, measured, asked, words)
 
 

@@ -12,10 +12,10 @@ class MemoryFormats(eqx.Module):
     A number that is not stated is None. It is absent from the model's trace, and the software stack decides.
     """
 
-    frozen_bytes: Scalar | None = quantity("B", "stored weight of a frozen linear layer; what is trained are adapters")
+    frozen_bytes: Scalar | None = quantity("B", "stored weight of a frozen linear layer; adapters are trained")
     adapted_mlp: Scalar | None = switch("1: adapters also in MLPs and experts, 0: only in attention")
     kept_bytes: Scalar | None = quantity("B", "activation element that is kept for the backward pass")
-    chunk_tokens: Scalar | None = quantity("token", "whose logits exist at once in the loss")
+    chunk_tokens: Scalar | None = quantity("token", "in a chunk of the loss: only their logits exist at once")
     layers_gathered: Scalar | None = ratio("layers whose sharded weights are whole at once (FSDP2)")
     table_moment_bytes: Scalar | None = quantity("B", "both moments of an embedding, where they are wider than others")
     gradient_bytes: Scalar | None = quantity("B", "stored gradient of a weight")

@@ -189,7 +189,7 @@ def scored(rows: list[dict[str, str]]) -> list[tuple[dict[str, str], dict[str, A
 def score_lines(path: str | Path) -> list[str]:
     """Return the errors of a collected memory table by source, with and without words of memory formats, and the verdicts."""
     rows = collected(path)
-    blank = dict.fromkeys(("memory", "offloaded_optimizer", "offloaded_weights"), "")
+    blank = dict.fromkeys(("memory_formats", "offloaded_optimizer", "offloaded_weights"), "")
     plain = {row["id"]: answer for row, answer in scored([row | blank for row in rows])}
     found = [(row, answer, plain[row["id"]]) for row, answer in scored(rows) if answer["status"] == "scored"]
     heads = (
@@ -225,7 +225,7 @@ def words_of(row: dict[str, str]) -> str:
     """Return the words of memory formats that are read from a row."""
     cells = dict(row)
     complete(cells, MeasuredRun, row)
-    return cells.get("memory", "")
+    return cells.get("memory_formats", "")
 
 
 if __name__ == "__main__":

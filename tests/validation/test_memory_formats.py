@@ -30,7 +30,7 @@ def _without(rows, word, source=""):
     stated = [(row, answer) for row, answer in own if word in words_of(row).split(",")]
     stated = [each for each in stated if each[0]["measured_value"] != NOT_PRINTED]
     rest = [",".join(each for each in words_of(row).split(",") if each != word) for row, _ in stated]
-    dropped = scored([row | {"memory": words} for (row, _), words in zip(stated, rest, strict=True)])
+    dropped = scored([row | {"memory_formats": words} for (row, _), words in zip(stated, rest, strict=True)])
     return np.abs([answer["error"] for _, answer in stated]), np.abs([answer["error"] for _, answer in dropped])
 
 
@@ -102,7 +102,7 @@ def test_gradients_in_16_bit_explain_a_single_chip(rows):
     """KempnerForge, Llama 3 8B on one H200 in pure bf16: no reduction, and so no fp32."""
     row, answer = rows["m111"]
     words = words_of(row).replace("gradients=bf16,", "")
-    ((_, wide),) = scored([row | {"memory": words}])
+    ((_, wide),) = scored([row | {"memory_formats": words}])
     assert abs(answer["error"]) < 0.1 < wide["error"]
 
 
@@ -118,7 +118,7 @@ def test_a_reserve_excludes_a_run_that_fragments(rows):
     row, answer = rows["m016"]
     assert row["verdict"].startswith("OOM")
     assert answer["fits"]
-    ((_, reserved),) = scored([row | {"memory": f"{words_of(row)},reserve=20GB"}])
+    ((_, reserved),) = scored([row | {"memory_formats": f"{words_of(row)},reserve=20GB"}])
     assert not reserved["fits"]
 
 

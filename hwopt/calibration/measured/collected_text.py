@@ -351,7 +351,7 @@ def _run(cells: Cells) -> dict[str, str]:
         "recompute_attention": attention_again,
         "offloaded_activations": _offloaded(cells),
         "logit_bytes": _logit_bytes(cells),
-        "memory": ",".join(f"{name}={word}" for name, word in _matches(words.MEMORY, cells).items() if word),
+        "memory_formats": ",".join(f"{name}={word}" for name, word in _matches(words.MEMORY, cells).items() if word),
         "gradient_bytes": columns["gradient_bytes"] if (used or "").startswith("nemo-") else "",
         "interleaved": "" if cells.get("vpp") else columns["interleaved"],
         "scale_out_gbit_per_s": _number(gbit) if gbit else "",

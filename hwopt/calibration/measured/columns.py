@@ -305,8 +305,8 @@ class MeasuredRun(MeasuredRow):
     operation: str | None = _said("how the machine ran: a few chosen steps, or weeks", "benchmark", "production", blank="benchmark")
     flops_attention: str | None = _said("attention that a FLOP/s or MFU counts", *ATTENTION, blank="full; causal from 2025")
     flops_recompute: bool | None = _yes("a FLOP/s or MFU counts recomputation", blank="no", inferred=True)
-    memory: str | None = _column(_formats, "memory formats: moments=bf16,loss=chunked, as --memory", blank="the stack's",
-                                 inferred=True)
+    memory_formats: str | None = _column(_formats, "formats in memory: moments=bf16,loss=chunked, as --memory-formats",
+                                         blank="the stack's", inferred=True)
     offloaded_optimizer: float | None = _share("share of optimizer states in host memory", blank="0", inferred=True)
     offloaded_weights: float | None = _share("share of weights and gradients in host memory", blank="0", inferred=True)
     mfu_peak_tflops: float | None = _real("peak that an MFU divides by", unit="TFLOP/s", blank="the chip's, 16 bit")

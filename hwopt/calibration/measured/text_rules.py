@@ -202,12 +202,12 @@ MEMORY = tuple(starmap(Rule, (
     ("frozen", "source precision model_name", r"mlperf training v5\.[1-9].*fp8.*llama2-70b", "fp8"),  # fp8_params (recalled)
     ("adapters", "source model_name", r"mlperf training v5\.[1-9].*llama2-70b", "attention"),  # rules of MLPerf (recalled)
     ("activations", "notes precision", r"(fp8|8-?bit) activations", "fp8"),
-    ("loss", "logit_bytes", r"^0?\.\d", "chunked"),  # less than a byte a logit: not all of them exist at once
+    ("loss", "logit_bytes", r"^0?\.\d", "chunked"),  # less than a byte per logit: logits exist in chunks
     # recipes chunk the loss by default; the README's steps before that flag do not
     ("loss", "framework source_locator", r"^torchtune(?!.*\((packed|\+compile)\))", "chunked"),
     ("fsdp2", "framework zero_stage", r"^[^|]*\w.*fsdp2", "yes"),  # of a trainer that is named
 )))  # fmt: skip
-"""Rules for the words of column `memory`, as sources state them, or the code of the trainer that `framework` names."""
+"""Rules for the words of column `memory_formats`, as sources state them, or the code of the trainer that `framework` names."""
 
 SERVICE = tuple(starmap(Rule, (
     ("stack", "source", r"fastertransformer", "fastertransformer"),

@@ -56,7 +56,7 @@ def software(stack: Stack, row: Settings | MeasuredRun, name: str) -> Stack:
         "tp_overlap": row.tp_overlap, "pp_overlap": row.pp_overlap,
         "residual_tensors": 2.0 if row.recompute_norms else None,
         "product_kept": 0.0 if row.recompute_activation else None,
-        # less than a byte means a loss in chunks, whose logits take as many bytes as others
+        # less than a byte means a chunked loss; each logit of a chunk takes the bytes of the stack
         "logit_bytes": None if row.logit_bytes is not None and row.logit_bytes < 1.0 else row.logit_bytes,
         "gathered_inputs_kept": row.gathered_inputs,
         # Megatron and DeepSpeed reduce gradients in the weights' format; they accumulate in 32 bit only for bf16.

@@ -24,7 +24,7 @@ from hwopt.calibration.validation.plan_priors import possible_plans, states_no_p
 from hwopt.calibration.validation.skip import Skip, SkipReason
 from hwopt.catalog import leaf
 from hwopt.catalog.chips import slot
-from hwopt.catalog.memory_formats import memory_formats, memory_numbers, parse_memory
+from hwopt.catalog.memory_formats import formats_of, memory_numbers, parse_memory
 from hwopt.errors import suggest
 from hwopt.hardware.cluster import Cluster
 from hwopt.model.estimate import estimate
@@ -138,7 +138,7 @@ def _workload(row: MeasuredRun, shape: Any, assumed: list[str]) -> TrainingRun:
     wide = name in ("fp32", "tf32")
     tokens = row.global_batch_sequences * row.seq_len
     stored = 4.0 if wide else 2.0
-    kept = memory_numbers(parse_memory(row.memory)) if row.memory else {}
+    kept = memory_numbers(parse_memory(row.memory_formats)) if row.memory_formats else {}
     return TrainingRun(
         model=shape,
         law=_law(),
@@ -150,7 +150,7 @@ def _workload(row: MeasuredRun, shape: Any, assumed: list[str]) -> TrainingRun:
         weight_bytes=leaf(kept.get("weight_bytes", stored)),
         master_bytes=leaf(kept.get("master_bytes", 0.0 if wide else 4.0)),
         moment_bytes=leaf(kept.get("moment_bytes", 8.0)),
-        formats=memory_formats(kept),
+        formats=formats_of(kept),
         activation_bytes=leaf(stored),
         causal_fraction=leaf(0.5 * min((row.document_tokens or row.seq_len) / row.seq_len, 1.0)),
         trainable_fraction=leaf(1.0 if row.trainable_fraction is None else row.trainable_fraction),

@@ -171,8 +171,8 @@ def stage_activation_bytes(
       accumulate directly), and those of an embedding table;
     - sharded weights while they are gathered (`gathered_bytes`), and weights streamed from the memory pool.
 
-    FSDP2 holds a few layers and the embedding tables whole, the gradients of the tables, and those of one layer with the buffer in
-    which they are reduced. With a chunked loss, the peak is in the backward pass of a layer, whose gradients are added.
+    FSDP2 holds a few layers and the embedding tables whole. It also holds the gradients of the tables, and those of one layer with
+    their reduction buffer. With a chunked loss the peak is in the backward pass of a layer: its activation gradients are added.
 
     With p stages, the micro-batches in flight on the first stage are p under 1F1B, and `p + (p - 1)/v` in an interleaved
     schedule with v chunks per stage. On the second stage they are fewer by 1, or by 2/v. They are never more than the step has

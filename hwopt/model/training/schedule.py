@@ -175,7 +175,10 @@ def pool_stream_s(run: TrainingRun, cluster: Cluster, plan: Plan, outside: Offlo
     weight, gradient = run.weight_bytes, cluster.stack.gradient_bytes
     into = batches * (2.0 * outside.weights_bytes + outside.micro_batch_activations_bytes)
     out = batches * (outside.gradients_bytes + outside.micro_batch_activations_bytes)
-    into, out = into + there * weight + back * gradient, out + there * gradient + back * weight
+    sent = there * gradient
+    if (hosted := run.stated("gradients_offloaded")) is not None:  # they have crossed already
+        sent *= 1.0 - hosted
+    into, out = into + there * weight + back * gradient, out + sent + back * weight
     slower = hard_maximum(into, out)
     return slower * (1.0 / pool.bandwidth_bytes_per_s), (into + out) * (1.0 / pool.update_bandwidth_bytes_per_s)
 

@@ -206,7 +206,7 @@ def _optimizer(asked: TrainingLaunch) -> dict[str, Value]:
             f"optimizer moments of {moments:g} B a weight: Megatron-LM has {', '.join(f'{b:g}' for b in _MOMENTS)}"
         )
     if float(asked.run.master_bytes) == 0.0 and asked.precision != "fp32":
-        raise UserError("no master weights: Megatron-LM keeps them in fp32 beside 16-bit weights")
+        raise UserError("no master weights: Megatron-LM always keeps them, in fp32")
     if gradients not in (2.0, 4.0):
         raise UserError(f"gradients of {gradients:g} B: Megatron-LM reduces them in 4 or 2 B")
     flags = _MOMENTS[moments] | ({"--grad-reduce-in-bf16": True} if gradients == 2.0 else {})

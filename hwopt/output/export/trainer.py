@@ -159,7 +159,9 @@ def training_file(framework: str, trainer: Trainer, launch: Launch) -> TrainingF
             *trainer.formats,
             "reserve_bytes",
         ):  # a margin, no setting
-            raise UserError(f"{trainer.title} cannot express --memory {setting_of(name)}: its settings do not state it")
+            raise UserError(
+                f"{trainer.title} cannot express --memory-formats {setting_of(name)}: its settings do not state it"
+            )
     settings, environment, notes = trainer.write(asked)
     chips = round(float(launch.plan.chips))
     hosts = host_count(chips, float(launch.report.servers))

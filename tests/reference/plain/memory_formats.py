@@ -55,7 +55,9 @@ def states(run, plan, stack, last: bool) -> list[float]:
     each = stack.gradient_bytes if f.gradient_bytes is None else f.gradient_bytes
     exchanging = min(plan.dp * plan.cp - 1.0, 1.0)
     gradients = each * sharded_weights(w, plan, plan.gradients_sharded, last)
-    if f.gradients_unreduced is not None:  # a single stage: a pipeline holds whole gradients with the weights of its stage
+    if (
+        f.gradients_unreduced is not None
+    ):  # a single stage: a pipeline holds whole gradients with the weights of its stage
         share = f.gradients_unreduced * exchanging * min(max(micro_batches(run, plan) - 1.0, 0.0), 1.0)
         share *= max(2.0 - plan.pp, 0.0)
         gradients += share * (stack.gradient_bytes * sharded_weights(w, plan, 0.0, last) - gradients)

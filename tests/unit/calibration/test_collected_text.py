@@ -490,3 +490,32 @@ def test_the_script_says_in_one_line_what_is_wrong(tmp_path, monkeypatch):
     with pytest.raises(SystemExit, match="usage") as left:
         run()
     assert "\n" not in str(left.value)
+
+
+@pytest.mark.parametrize(
+    ("cells", "formats"),
+    [
+        ({"notes": "pure bf16: weights, gradients and AdamW states in bf16"}, "moments=bf16,master=none"),
+        (
+            {"source_locator": "README.md line 154 (+8-bit AdamW)", "notes": "cumulative flags"},
+            "moments=8bit,gradients=freed",
+        ),
+        ({"notes": "QLoRA NF4"}, "frozen=nf4"),
+        ({"logit_bytes": "0.05"}, "loss=chunked"),
+        ({"logit_bytes": "14", "zero_stage": "fsdp2"}, ""),  # nobody says which trainer shards
+        (
+            {"framework": "prime-rl (PyTorch FSDP2)", "notes": "RL LoRA(r=16)", "logit_bytes": "0.05"},
+            "master=none,weights=fp32,frozen=fp32,loss=chunked,fsdp2=yes",
+        ),
+        (
+            {"framework": "KempnerForge", "zero_stage": "fsdp2(zero3)"},
+            "moments=bf16,gradients=bf16,accumulation=whole,master=none,fsdp2=yes",
+        ),
+        (
+            {"source": "MLPerf Training v5.1 (AMD)", "precision": "fp8", "model_name": "llama2-70b"},
+            "frozen=fp8,adapters=attention",
+        ),
+    ],
+)
+def test_memory_formats(cells, formats):
+    assert inferred_columns(**cells).get("memory_formats", "") == formats

@@ -22,7 +22,7 @@ NUMBER, TABLES = 8.030e9, 2 * 128256 * 4096
 
 def report(memory=None, plan="zero=3", trained=1.0, model="llama3.1-8b", **settings):
     run = catalog.training_run(
-        model, sequence_length=LENGTH, global_batch=BATCH, memory=memory, trainable_fraction=trained
+        model, sequence_length=LENGTH, global_batch=BATCH, memory_formats=memory, trainable_fraction=trained
     )
     cluster = catalog.cluster("h100-sxm", CHIPS, any_software=True, **settings)
     return evaluate_in_numpy(estimate, run, cluster, catalog.plan(run, CHIPS, **catalog.parse_plan(plan)))
@@ -150,7 +150,7 @@ def test_a_stated_reserve_replaces_that_of_the_software():
 def test_formats_that_are_not_stated_are_not_in_the_trace():
     run = catalog.training_run("llama3.1-8b")
     assert run.formats is None
-    stated = catalog.training_run("llama3.1-8b", memory="reserve=6GB,moments=bf16")
+    stated = catalog.training_run("llama3.1-8b", memory_formats="reserve=6GB,moments=bf16")
     assert len(jax.tree.leaves(stated)) == len(jax.tree.leaves(run)) + 1
     assert float(total_parameters(run.model)) == pytest.approx(NUMBER, rel=1e-3)
     assert np.asarray(stated.moment_bytes) == 4.0
@@ -160,13 +160,13 @@ def test_formats_that_are_not_stated_are_not_in_the_trace():
     ("words", "told"),
     [
         ("moment=8bit", "unknown name 'moment' in 'moment=8bit': did you mean 'moments'?"),
-        ("moments=4bit", "memory: moments=4bit: did you mean '8bit'?"),
-        ("moments", "memory: 'moments' is not name=value"),
-        ("moments=8bit,moments=bf16", "memory: 'moments' is given twice"),
-        ("reserve=-1", "memory: reserve=-1: must be a positive number of bytes, such as 6GB"),
-        ("reserve=6s", "memory: reserve=6s: must be a positive number of bytes"),
-        ("loss=0", "memory: loss=0: known: chunked, whole; or it must be a positive number of tokens"),
-        ("", "memory: '' is empty"),
+        ("moments=4bit", "memory formats: moments=4bit: did you mean '8bit'?"),
+        ("moments", "memory formats: 'moments' is not name=value"),
+        ("moments=8bit,moments=bf16", "memory formats: 'moments' is given twice"),
+        ("reserve=-1", "memory formats: reserve=-1: must be a positive number of bytes, such as 6GB"),
+        ("reserve=6s", "memory formats: reserve=6s: must be a positive number of bytes"),
+        ("loss=0", "memory formats: loss=0: known: chunked, whole; or it must be a positive number of tokens"),
+        ("", "memory formats: '' is empty"),
         ("frozen=nf4", "all weights train"),
     ],
 )
@@ -179,8 +179,8 @@ def test_errors(words, told):
 
 def test_a_table_of_operators_has_no_logits_to_chunk():
     with pytest.raises(UserError, match="need a transformer"):
-        catalog.training_run("resnet-50", memory="loss=chunked")
-    assert catalog.training_run("resnet-50", memory="moments=bf16,reserve=6GB").formats is not None
+        catalog.training_run("resnet-50", memory_formats="loss=chunked")
+    assert catalog.training_run("resnet-50", memory_formats="moments=bf16,reserve=6GB").formats is not None
 
 
 def test_qlora_of_65_billion_weights_fits_in_48_gb():
@@ -188,7 +188,11 @@ def test_qlora_of_65_billion_weights_fits_in_48_gb():
     needed = {}
     for frozen in ("nf4", "bf16"):
         run = catalog.training_run(
-            "llama-65b", sequence_length=512, global_batch=16, trainable_fraction=0.012, memory=f"frozen={frozen}"
+            "llama-65b",
+            sequence_length=512,
+            global_batch=16,
+            trainable_fraction=0.012,
+            memory_formats=f"frozen={frozen}",
         )
         cluster = catalog.cluster("h100-sxm", 1)
         plan = catalog.plan(run, 1, recompute="full")
@@ -213,12 +217,12 @@ def test_exports_state_formats(software, words, told):
 @pytest.mark.parametrize(
     ("software", "words", "setting"),
     [
-        ("megatron", "loss=chunked", "--memory loss"),
+        ("megatron", "loss=chunked", "--memory-formats loss"),
         ("megatron", "master=none", "no master weights"),
-        ("megatron", "moments=8bit", "--memory moments"),
-        ("torchtitan", "gradients=host", "--memory gradients"),
-        ("nemo", "fsdp2=yes", "--memory fsdp2"),
-        ("nemo", "activations=fp8", "--memory activations"),
+        ("megatron", "moments=8bit", "--memory-formats moments"),
+        ("torchtitan", "gradients=host", "--memory-formats gradients"),
+        ("nemo", "fsdp2=yes", "--memory-formats fsdp2"),
+        ("nemo", "activations=fp8", "--memory-formats activations"),
     ],
 )
 def test_exports_refuse_formats_that_they_cannot_state(software, words, setting):
@@ -227,10 +231,20 @@ def test_exports_refuse_formats_that_they_cannot_state(software, words, setting)
 
 
 def exported(software, words):
-    run = catalog.training_run("llama3.1-8b", sequence_length=LENGTH, global_batch=BATCH, memory=words)
+    run = catalog.training_run("llama3.1-8b", sequence_length=LENGTH, global_batch=BATCH, memory_formats=words)
     cluster = catalog.cluster("h100-sxm", CHIPS)
     plan = catalog.plan(run, CHIPS, zero=3 if software == "torchtitan" else 1)
     report = evaluate_in_numpy(estimate, run, cluster, plan)
     launch = Launch(run, plan, report, families=["hopper"], config=catalog.model_config("llama3.1-8b"))
     known = TRAINERS[software]
     return file_text(known, training_file(software, known, launch), launch)
+
+
+def test_hosted_gradients_cross_the_link_once_for_each_micro_batch():
+    """One micro-batch sends as many bytes as without: gradients for the update in the pool. Eight send seven times more."""
+    offload = {}
+    for size in (1, 8):
+        plan = f"zero=2,optimizer_offloaded=1,mbs={size}"
+        offload[size] = [float(report(words, plan=plan).breakdown.offload_s) for words in (None, "gradients=host")]
+    assert offload[8][1] == pytest.approx(offload[8][0], rel=1e-6)
+    assert offload[1][1] >= offload[1][0]
