@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from results.benchmarks.peak_memory import NOT_PRINTED, collected, score_lines, scored, words_of
+from hwopt.calibration.validation import validate
+from results.benchmarks.peak_memory import NOT_PRINTED, collected, peaks, score_lines, scored, words_of
 
 TABLE = Path(__file__).parent / "memory_2026.csv"
 
@@ -122,6 +123,31 @@ def test_a_reserve_excludes_a_run_that_fragments(rows):
     assert not reserved["fits"]
 
 
+@pytest.fixture(scope="module")
+def printed():
+    """Predicted over measured peak of runs that print it, by id."""
+    found = scored(peaks(Path(__file__).parent / "long_and_large_2026.csv"))
+    return {row["id"]: answer["predicted"] / float(row["measured_value"]) for row, answer in found}
+
+
+def test_chunked_losses_of_large_and_long_batches(printed):
+    """65,536 tokens a chip of Qwen3-30B-A3B, and a sequence of a million of Qwen3-8B: 3.2 and 6.3 times too much before."""
+    assert printed["fresh3-0017"] == pytest.approx(1.0, abs=0.15)
+    assert printed["fresh3-0029"] == pytest.approx(1.0, abs=0.15)
+
+
+def test_long_sequences_of_wider_models_need_less_than_predicted(printed):
+    """TRL's 30B and 32B on a million tokens: far from explained. Words for MLPs in tiles are missing."""
+    assert 2.0 < printed["fresh3-0031"] < printed["fresh3-0030"] < 3.1
+
+
+def test_deepseek_v3_on_1024_h100():
+    """It ran in 16-bit moments and gradients: 6 % above 80 GiB are predicted. Rebuilt up-projections are not counted."""
+    rows = {row["id"]: row for row in validate(Path(__file__).parent / "long_and_large_2026.csv")["rows"]}
+    assert 80.0 * 2**30 < rows["fresh3-0007"]["memory_per_chip_bytes"] < 1.15 * 80.0 * 2**30
+
+
+@pytest.mark.slow
 def test_the_committed_table_is_the_one_of_today():
     committed = Path("results/reference/memory_2026.txt").read_text(encoding="utf-8")
     assert committed == "\n".join([*score_lines(TABLE), ""])
