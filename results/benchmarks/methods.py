@@ -245,9 +245,7 @@ def scipy_slsqp(task: Task) -> Best:
 
 @partial(quick_jit, static=("model",))
 def _augmented(model: Model, numbers: tuple, starts: Array, lowers: Array, uppers: Array, counts: tuple):
-    return minimise_all(
-        lambda y, _: values(model, numbers, y), starts, lowers, uppers, jnp.zeros(len(starts)), counts
-    )
+    return minimise_all(lambda y, _: values(model, numbers, y), starts, lowers, uppers, jnp.zeros(len(starts)), counts)
 
 
 def augmented_lagrangian(task: Task) -> Best:
