@@ -126,7 +126,7 @@ def layer_gradient_bytes(run: TrainingRun, plan: Plan, stack: Stack, moe: float)
 _ROUTED_BYTES = 18.0
 """Bytes an element of a routed copy: 16-bit output, its fp32 copy, the weighted fp32 product, and the gradients of both.
 
-**Source:** torchtitan, models/moe.py (recalled); derived, 10 to 20.
+**Source:** torchtitan, models/moe.py (recalled); derived, 10 to 20, in view of prime-rl's peaks at 16K and 64K tokens (17 to 19).
 """
 
 
