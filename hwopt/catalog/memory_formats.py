@@ -30,7 +30,7 @@ _CHUNK_TOKENS = 1024.0
 _GATHERED = 3.0
 """Layers that FSDP2 holds whole: the one at work, the next one's all-gather buffer, and the copy out of that buffer.
 
-**Source:** PyTorch, `torch.distributed.fsdp.fully_shard` (implicit prefetching; recalled), 2 to 4; 3 was chosen in view of prime-rl's
+**Source:** PyTorch, `torch.distributed.fsdp.fully_shard` (implicit prefetching; recalled), 2 to 4. The choice of 3 knew prime-rl's
 peaks.
 """
 
