@@ -42,6 +42,10 @@ TABLE = (
     Result("reference/percentiles.txt", "python -m results.benchmarks.percentiles"),
     Result("reference/waits.txt", "python -m results.benchmarks.waits"),
     Result("reference/own_runs.txt", "python -m results.benchmarks.own_runs", writes_itself=True),
+    Result(
+        "reference/memory_2026.txt",
+        "python -m results.benchmarks.peak_memory --score tests/validation/memory_2026.csv",
+    ),
     Result("reference/train_cost.txt", "hwopt optimize"),
     Result(
         "reference/designed_chip.txt",
