@@ -99,6 +99,8 @@ class HeuristicOptions(Options):
     """Factor by which the number of bounded nodes grows until the heuristic runs again, after a run that found a better design."""
     growth_without_gain: float = option(4.0, 1.0, 1e6)
     """The same factor after a run that found none."""
+    nodes_between: int = option(8_192, 1, 10**12)
+    """Maximum number of bounded nodes between two runs, while the gap is above `far_gap`."""
     least_open_nodes: int = option(64, 0, 10**9)
     """Number of open nodes below which the heuristic does not run once there is an incumbent."""
     relaxed_nodes: int = option(48, 0, 10**6)

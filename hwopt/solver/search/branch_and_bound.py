@@ -166,6 +166,7 @@ def rounds(
             gained = result.value < before - heuristic.least_gain
             bounded = max(result.boxes, tree.nodes_per_round)
             again = bounded * (heuristic.growth_after_gain if gained else heuristic.growth_without_gain)
+            again = min(again, bounded + heuristic.nodes_between) if far else again
         yield result
         queue = _worth_work(work, queue)  # a concurrent search may have improved the incumbent
         order = np.argsort(queue.bounds, kind="stable")
