@@ -53,7 +53,7 @@ def drawn(chip: str, dice: random.Random) -> list[str]:
 def precision(chip: str) -> list[str]:
     """Return the flag of the number format in which a chip computes, none for the defaults: bf16, and fp8 of services."""
     native = tomllib.loads((DATA / "chips" / f"{chip}.toml").read_text())["native"]
-    return [] if "fp8" in native else ["--precision", "bf16" if "bf16" in native else "fp16"]
+    return [] if {"bf16", "fp8"} <= {*native} else ["--precision", "bf16" if "bf16" in native else "fp16"]
 
 
 def questions(seed: int, count: int) -> list[list[str]]:

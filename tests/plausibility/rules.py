@@ -177,8 +177,8 @@ def torus_is_a_slice(case: Case) -> bool:
 
 @rule
 def nics_are_within_the_host_link(case: Case) -> bool:
-    """A chip's share of the NICs is not faster than its link to the host."""
-    nics, link = case.design("nics_per_server"), si(case.chip, "host_bandwidth")
+    """A chip's share of the NICs is not faster than its link to them: one of their own, or the link to the host."""
+    nics, link = case.design("nics_per_server"), si(case.chip, "nic_link") or si(case.chip, "host_bandwidth")
     rate = (nics or 0.0) * si(case.system, "nic_rate") / max(si(case.chip, "server_chips"), 1.0)
     return bool(link) and rate > SAME * link
 
