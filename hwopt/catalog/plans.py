@@ -47,13 +47,13 @@ def settings_of(
     if not isinstance(text, str) or not text.strip(" ,"):
         raise UserError(f"{what}: {text!r} is empty; write for example {example}, or remove it")
     settings: dict[str, str] = {}
-    for piece in separated(f"{what}:", text, ","):
-        name, equals, value = (x.strip() for x in piece.partition("="))
+    for setting in separated(f"{what}:", text, ","):
+        name, equals, value = (x.strip() for x in setting.partition("="))
         name = aliases.get(name.lower(), name.lower())
         if not equals or not value:
-            raise UserError(f"{what}: '{piece}' is not name=value; write for example {example}")
+            raise UserError(f"{what}: '{setting}' is not name=value; write for example {example}")
         if name not in fields:
-            raise UserError(f"{what}: unknown name '{name}' in '{piece}'{whose}: {suggest(name, (*fields, *aliases))}")
+            raise UserError(f"{what}: unknown name '{name}' in '{setting}'{whose}: {suggest(name, (*fields, *aliases))}")
         if name in settings:
             raise UserError(f"{what}: '{name}' is given twice")
         settings[name] = value

@@ -199,15 +199,15 @@ def _split_plan(options: argparse.Namespace) -> None:
 
     **Raises:** `UserError` for a word that is given twice, and for an unknown value.
     """
-    for piece in str(getattr(options, "plan", "") or "").split(",") if options.mode in TRAINING.names else ():
-        name, _, value = map(str.strip, piece.partition("="))
+    for part in str(getattr(options, "plan", "") or "").split(",") if options.mode in TRAINING.names else ():
+        name, _, value = map(str.strip, part.partition("="))
         if name.lower() in BY_NAME:
             flag = RUN_WORDS[BY_NAME[name.lower()].name]
             if getattr(options, flag.attribute) is not None:
-                raise UserError(f"--plan {piece.strip()}: {flag.name} is given too; keep one of them")
+                raise UserError(f"--plan {part.strip()}: {flag.name} is given too; keep one of them")
             setattr(options, flag.attribute, flag.kind.read(f"--plan {name}", value))
             options.given = {**options.given, flag.attribute: f"{flag.name} {value}"}
-            options.plan = ",".join(each for each in str(options.plan).split(",") if each != piece) or None
+            options.plan = ",".join(each for each in str(options.plan).split(",") if each != part) or None
 
 
 def _alone(options: argparse.Namespace, chip: str) -> ClusterRequest:

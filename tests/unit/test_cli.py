@@ -13,17 +13,12 @@ import pytest
 from hwopt.cli import main
 from hwopt.cli.output import heartbeat
 from hwopt.progress import counted
+from tests.command_line import run
 from tests.plans import plans_once  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures("plans_once")
 
 ESTIMATE = ["estimate", "--workload", "llama3.1-8b", "--chip", "h100-sxm", "--chips", "64", "--global-batch", "128"]
-
-
-def run(capsys, *arguments):
-    code = main(list(arguments))
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def run_json(capsys, *arguments):

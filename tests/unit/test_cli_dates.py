@@ -1,26 +1,13 @@
 """`--date` as scripts see it: default software, the date in answers, refusals, and commands that reproduce an answer."""
 
-import json
 import shlex
 
 import pytest
 
-from hwopt.cli import main
+from tests.command_line import run, run_json
 
 CLUSTER = ["--workload", "llama3.1-8b", "--chip", "h100-sxm", "--chips", "8"]
 PLAN = ["--plan", "tp=2,dp=4"]
-
-
-def run(capsys, *arguments):
-    code = main(list(arguments))
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
-
-
-def run_json(capsys, *arguments):
-    code, out, err = run(capsys, *arguments, "--json")
-    assert code == 0, err
-    return json.loads(out)
 
 
 def test_the_date_decides_the_software(capsys):

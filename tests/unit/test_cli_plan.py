@@ -6,19 +6,13 @@ import shlex
 
 import pytest
 
-from hwopt.cli import main
+from tests.command_line import run
 from tests.plans import plans_once  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures("plans_once")
 
 CLUSTER = ["--workload", "llama3.1-8b", "--chip", "h100-sxm", "--chips", "64", "--global-batch", "128"]
 PLAN = ["plan", *CLUSTER]
-
-
-def run(capsys, *arguments):
-    code = main(list(arguments))
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def run_json(capsys, *arguments):

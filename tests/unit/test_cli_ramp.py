@@ -4,16 +4,10 @@ import json
 
 import pytest
 
-from hwopt.cli import main
+from tests.command_line import run
 
 RUN = ["estimate", "--workload", "llama3.1-8b", "--chip", "h100-sxm", "--chips", "64", "--tokens", "1e12"]
 PLAN = ["--plan", "tp=2,pp=2,dp=16"]
-
-
-def run(capsys, *arguments):
-    code = main(list(arguments))
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def test_stages_are_printed_and_add_up(capsys):

@@ -8,12 +8,12 @@ import pytest
 
 import hwopt
 from hwopt import catalog
-from hwopt.cli import main
 from hwopt.model.estimate import estimate
 from hwopt.model.report import ServingReport, outputs
 from hwopt.plan import Disaggregated
 from hwopt.trace.cache import evaluate_in_numpy
 from hwopt.units import pretty
+from tests.command_line import run
 from tests.plans import plans_once  # noqa: F401
 from tests.rotation import one_in
 
@@ -31,12 +31,6 @@ CONTRACT = (
     "memory_capacity_bytes", "feasible", "violations", "power_w", "energy_per_token_j", "capex_usd", "cost_per_token_usd",
     "breakdown", "bottleneck", "low", "high", "plan",
 )  # fmt: skip
-
-
-def run(capsys, *arguments):
-    code = main(list(arguments))
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def run_json(capsys, *arguments):

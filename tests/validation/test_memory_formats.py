@@ -56,7 +56,7 @@ def test_runs_that_ran_fit(rows):
 
 
 PAIRS = {
-    # what differs -> the run before and the run after, of one source
+    # setting that differs -> the run before and the run after, of one source
     "torchtune README: +chunked CE": ("m159", "m160"),
     "torchtune README: +optimizer in backward": ("m161", "m162"),
     "torchtune README: +8-bit AdamW": ("m163", "m164"),

@@ -9,8 +9,8 @@ import pytest
 
 from hwopt import catalog
 from hwopt.analysis.fleet.data_parallel import FleetGroup, balanced_shares, fleet, rounded_shares
-from hwopt.cli import main
 from hwopt.errors import UserError
+from tests.command_line import run
 
 FLEET = ["fleet", "--workload", "llama3.1-8b", "--groups", "h100-sxm:8,a100-80:8", "--global-batch", "64"]
 
@@ -33,12 +33,6 @@ def test_shares_are_the_best_of_all(seed):
 def test_rounded_shares_add_up(batch):
     shares = rounded_shares([0.7 * batch, 0.2 * batch, 0.1 * batch], batch)
     assert sum(shares) == batch and abs(shares[0] - 0.7 * batch) < 0.1 * batch
-
-
-def run(capsys, *arguments):
-    code = main(list(arguments))
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def test_the_command(capsys, tmp_path):
