@@ -53,7 +53,9 @@ def settings_of(
         if not equals or not value:
             raise UserError(f"{what}: '{setting}' is not name=value; write for example {example}")
         if name not in fields:
-            raise UserError(f"{what}: unknown name '{name}' in '{setting}'{whose}: {suggest(name, (*fields, *aliases))}")
+            raise UserError(
+                f"{what}: unknown name '{name}' in '{setting}'{whose}: {suggest(name, (*fields, *aliases))}"
+            )
         if name in settings:
             raise UserError(f"{what}: '{name}' is given twice")
         settings[name] = value
