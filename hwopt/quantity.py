@@ -40,6 +40,7 @@ class Quantity:
     - `stated`: the unit in data files, if it is not the SI unit.
     - `of`: which type of data file has the number, if the class is read from several types.
     - `default`: value if a file omits the number.
+    - `absent`: whether an omitted number is None, so that it is absent from the model's trace.
     - `least`, `most`: smallest and largest allowed value.
     - `follows`: key of another number. The reader computes this field in proportion to that number where no file states it.
     - `elements`: names of the elements, if the field is a short array. `quantities` fills it in.
@@ -54,6 +55,7 @@ class Quantity:
     stated: str = ""
     of: str = ""
     default: float | None = None
+    absent: bool = False
     least: float = -math.inf
     most: float = math.inf
     follows: str = ""
@@ -65,7 +67,8 @@ class Quantity:
 
 def field_of(declared: Quantity) -> Any:
     """Return a field of an `equinox.Module` with the declared quantity. JSON of the module shows it with unit and meaning."""
-    return eqx.field(metadata={**shown(declared.unit, declared.meaning).metadata, _METADATA: declared})
+    metadata = {**shown(declared.unit, declared.meaning).metadata, _METADATA: declared}
+    return eqx.field(default=None, metadata=metadata) if declared.absent else eqx.field(metadata=metadata)
 
 
 def quantity(unit: str, meaning: str = "", **settings: Any) -> Any:
@@ -102,6 +105,9 @@ def quantities(kind: type) -> dict[str, Quantity]:
 def numbers_in(tree: Any, name: str = "") -> Iterator[tuple[str, Quantity, Any]]:
     """Yield path, declaration and value of the leaves of nested modules, in the order in which JAX flattens them."""
     if tree is None or isinstance(tree, str | bool):  # settings in text have no numbers
+        return
+    if isinstance(tree, dict):
+        yield from ((f"{name}.{key}", Quantity(varies=False), tree[key]) for key in sorted(tree))
         return
     parts = tree._fields if hasattr(tree, "_fields") else [each.name for each in dataclasses.fields(tree)]
     declared = quantities(type(tree)) if dataclasses.is_dataclass(tree) else {}

@@ -137,9 +137,11 @@ def transformer(name: str | Path) -> Transformer:
             f"workload '{entry.slug}' is a table of operators, not a transformer: it can be trained, but not served"
         )
     values = {key: each.si for key, each in entry.quantities.items()}
-    shape = {field: values.get(field, each.default or 0.0) for field, each in quantities(Transformer).items()}
+    declared = quantities(Transformer)
+    shape = {field: values.get(field, each.default or 0.0) for field, each in declared.items() if not each.absent}
     _check_shape(shape, str(name))
     shape["misaligned_heads"] = misaligned(shape["qk_dim"], shape["v_dim"])
+    shape |= {field: values[field] for field, each in declared.items() if each.absent and field in values}
     return Transformer(**{field: leaf(value) for field, value in shape.items()})
 
 
@@ -165,7 +167,7 @@ def _check_shape(values: dict[str, float], where: str) -> None:
             f"{where}: {values['experts_per_token']:g} experts per token must be above 0 and at most {values['experts']:g}"
         )
     for field, each in quantities(Transformer).items():
-        if values[field] > each.most:
+        if values.get(field, 0.0) > each.most:
             raise UserError(f"{where}: '{field}' = {values[field]:g} must lie between 0 and 1")
 
 
