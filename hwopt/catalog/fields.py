@@ -67,7 +67,9 @@ def keys(kind: type, of: str = "") -> dict[str, str]:
 
 def _required(kind: type, of: str = "") -> tuple[str, ...]:
     """Return the keys of a module that a file must state."""
-    return tuple(str(each.key) for each in _stated(kind, of) if each.default is None and not (each.follows or each.absent))
+    return tuple(
+        str(each.key) for each in _stated(kind, of) if each.default is None and not (each.follows or each.absent)
+    )
 
 
 def _by_unit(words: Mapping[str, str]) -> dict[str, str]:

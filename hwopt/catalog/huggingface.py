@@ -23,6 +23,7 @@ from hwopt.catalog.config_layers import mixture, windows
 from hwopt.catalog.config_operators import Built, built_of_config, known_layouts
 from hwopt.catalog.config_reader import MOST_LAYERS, MOST_TOKENS, Config, near, short
 from hwopt.catalog.fields import ENTRIES, OPERATORS
+from hwopt.catalog.layer_kinds import LAYER_KINDS
 from hwopt.catalog.text_files import read_text
 from hwopt.errors import UserError, suggest
 from hwopt.workload.operator_kinds import Operator
@@ -61,7 +62,8 @@ def config_table(path: Path) -> dict[str, Any]:
         numbers, words = _settings(built)
         texts |= words
     else:
-        numbers = shape_of_config(config, where)
+        numbers, kinds = shape_of_config(config, where)
+        rows = {LAYER_KINDS: kinds} if kinds else {}
     about = {"kind": "datasheet", "source": "config"}
     units = ENTRIES["workloads"].quantities
     quantities = {key: {"value": value, "unit": units[key], **about} for key, value in numbers.items()}
@@ -195,8 +197,8 @@ def config_length(config: Mapping[str, Any], where: str) -> float:
     return _DEFAULT_LENGTH
 
 
-def shape_of_config(config: Mapping[str, Any], where: str) -> dict[str, float]:
-    """Return the fields of `Transformer` that a config states.
+def shape_of_config(config: Mapping[str, Any], where: str) -> tuple[dict[str, float], list[dict[str, float]]]:
+    """Return the fields of `Transformer` that a config states, and its kinds of layers where they differ.
 
     `hwopt/data/configs` lists the supported layouts, by `model_type`, and the refused ones with the reason. An unknown
     `model_type` is read as Llama's if every key of the config is one that Llama has or that changes no shape.
@@ -221,7 +223,7 @@ def shape_of_config(config: Mapping[str, Any], where: str) -> dict[str, float]:
         "vocab": read.number(family.vocab), "tied_embeddings": float(tied),
         "learned_positions": positions, "parallel_layers": float(_parallel(read, family)),
     } | _attention(read, family, hidden)  # fmt: skip
-    return shape | mixture(read, family.experts, shape) | windows(read, family.window, layers)
+    return shape | mixture(read, family.experts, shape) | windows(read, family.window, layers), []
 
 
 def _family_of(config: Mapping[str, Any], where: str) -> ConfigFamily:

@@ -8,6 +8,7 @@ import pydantic
 
 from hwopt import escape, renamed
 from hwopt.catalog.fields import COUNTS, ENTRIES, NEVER_ZERO, Entry
+from hwopt.catalog.layer_kinds import LAYER_KINDS, read_layer_kinds
 from hwopt.catalog.operator_rows import read_operators
 from hwopt.errors import UserError, collected, suggest
 from hwopt.units import COUNTED, MULTIPLIERS, read_amount, to_si
@@ -47,7 +48,8 @@ class Record(pydantic.BaseModel):
     quantities: dict[str, StatedQuantity]
     sources: dict[str, str]
     operators: tuple[Operator, ...] = ()
-    operator_sources: tuple[str, ...] = ()  # full citations of the operators
+    operator_sources: tuple[str, ...] = ()  # full citations of the operators, or of the layer kinds
+    layer_kinds: tuple[dict[str, float], ...] = ()
 
     def si(self, name: str, default: float | None = None) -> float:
         """Return a quantity in SI units.
@@ -121,6 +123,7 @@ def parse(
     quantities: dict[str, StatedQuantity] = {}
     operators: tuple[Operator, ...] = ()
     of_rows: set[str] = set()
+    kinds: tuple[dict[str, float], ...] = ()
     wrong: list[str] = []
     for key, value in table.items():
         with collected(wrong):
@@ -128,6 +131,9 @@ def parse(
                 continue
             if key in entry.lists:
                 operators = read_operators(value, known, Provenance.__args__, where, own)
+                of_rows = {str(row["source"]) for row in value if "source" in row}  # pyright: ignore
+            elif key == LAYER_KINDS and kind == "workloads":
+                kinds = tuple(map(dict, read_layer_kinds(value, known, Provenance.__args__, where, own)))
                 of_rows = {str(row["source"]) for row in value if "source" in row}  # pyright: ignore
             elif key in entry.text:
                 text[key] = _text(value, where, key)
@@ -155,13 +161,15 @@ def parse(
         sources={name: known[name] for name in sorted(used)},
         operators=operators,
         operator_sources=tuple(known[name] for name in sorted(of_rows)),
+        layer_kinds=kinds,
     )
 
 
 def _keys(kind: str) -> set[str]:
     """Return the keys that an entry file of `kind` may contain."""
     entry = ENTRIES[kind]
-    return {*entry.text, *entry.quantities, *entry.tables, *entry.lists, "sources"}
+    own = {LAYER_KINDS} if kind == "workloads" else set()
+    return {*entry.text, *entry.quantities, *entry.tables, *entry.lists, *own, "sources"}
 
 
 def _text(value: object, where: str, key: str) -> str | list[str]:

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 from hwopt.catalog.batch_ramps import stated_ramp
 from hwopt.catalog.chips import slot
 from hwopt.catalog.huggingface import read_config
+from hwopt.catalog.layer_kinds import layer_kinds
 from hwopt.catalog.load import built, config_file, leaf, positive, record, supported
 from hwopt.catalog.memory_formats import formats_of, memory_numbers, parse_memory
 from hwopt.catalog.schema import Record
@@ -139,15 +140,18 @@ def transformer(name: str | Path) -> Transformer:
     values = {key: each.si for key, each in entry.quantities.items()}
     declared = quantities(Transformer)
     shape = {field: values.get(field, each.default or 0.0) for field, each in declared.items() if not each.absent}
-    _check_shape(shape, str(name))
+    _check_shape(shape, str(name), bool(entry.layer_kinds))
     shape["misaligned_heads"] = misaligned(shape["qk_dim"], shape["v_dim"])
     shape |= {field: values[field] for field, each in declared.items() if each.absent and field in values}
-    return Transformer(**{field: leaf(value) for field, value in shape.items()})
+    kinds = layer_kinds(shape, entry.layer_kinds, str(name))
+    return Transformer(**{field: leaf(value) for field, value in shape.items()}, kinds=kinds)
 
 
-def _check_shape(values: dict[str, float], where: str) -> None:
+def _check_shape(values: dict[str, float], where: str, kinds: bool) -> None:
     needed = ["layers", "hidden", "heads", "kv_heads", "qk_dim", "v_dim", "vocab", "mlp_matrices"]
-    needed += ["ffn"] * (values["moe_layers"] < values["layers"]) + ["expert_ffn"] * (values["moe_layers"] > 0.0)
+    needed += ["ffn"] * (values["moe_layers"] < values["layers"] and not kinds) + ["expert_ffn"] * (
+        values["moe_layers"] > 0.0
+    )
     for field in needed:
         positive(values[field], f"{where}: '{field}'", least=1.0)
     for field in ("layers", "heads", "experts"):

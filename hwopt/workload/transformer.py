@@ -18,9 +18,9 @@ class LayerKinds(eqx.Module):
     **Shapes:** (kind,) for every array.
     """
 
+    values: dict[str, Array]  # by field of `Transformer`
     share: Array = switch("share of the model's layers", key="")
     moe: Array = switch("1: a mixture of experts, 0: a dense MLP or none", key="")
-    values: dict[str, Array]  # by field of `Transformer`
 
 
 class Transformer(eqx.Module):
@@ -68,21 +68,29 @@ class Transformer(eqx.Module):
         most=1.0,
     )
     attends: Scalar | None = switch("1: the layer has attention, 0: none", absent=True, most=1.0)
-    gate_dim: Scalar | None = ratio("width of a head's output gate: that of a value, or 1 for one gate a head", absent=True)
+    gate_dim: Scalar | None = ratio(
+        "width of a head's output gate: that of a value, or 1 for one gate a head", absent=True
+    )
     shared_projection: Scalar | None = switch("1: keys are also values, from one projection", absent=True, most=1.0)
     index_heads: Scalar | None = ratio("indexer: heads that score all keys", absent=True)
     index_dim: Scalar | None = ratio("indexer: width of one head and of its shared key", absent=True)
-    index_tokens: Scalar | None = quantity("token", "keys with the highest scores, which alone are attended", absent=True)
+    index_tokens: Scalar | None = quantity(
+        "token", "keys with the highest scores, which alone are attended", absent=True
+    )
     scan_heads: Scalar | None = ratio("scan: heads of values, each with a state", absent=True)
     scan_key_heads: Scalar | None = ratio("scan: heads (groups) of queries and keys", absent=True)
     scan_key_dim: Scalar | None = ratio("scan: width of a query or key, rows of a state", absent=True)
     scan_value_dim: Scalar | None = ratio("scan: width of a value, columns of a state", absent=True)
     scan_conv: Scalar | None = ratio("scan: tokens of its short convolution", absent=True)
-    scan_gates: Scalar | None = ratio("scan: columns of the input product for gates and decays of each head", absent=True)
+    scan_gates: Scalar | None = ratio(
+        "scan: columns of the input product for gates and decays of each head", absent=True
+    )
     scan_delta: Scalar | None = switch("scan: 1: delta rule, 0: plain sum", absent=True, most=1.0)
     scan_decay_rank: Scalar | None = ratio("scan: rank of a decay by channel, 0: one decay a head", absent=True)
     scan_gate_rank: Scalar | None = ratio("scan: rank of the output gate, 0: full", absent=True)
-    expert_hidden: Scalar | None = ratio("width of the routed experts' inputs, where it is not the model's", absent=True)
+    expert_hidden: Scalar | None = ratio(
+        "width of the routed experts' inputs, where it is not the model's", absent=True
+    )
     compressed_tokens: Scalar | None = ratio("tokens that one compressed key stands for", absent=True)
     output_groups: Scalar | None = ratio("groups of heads with an output projection of low rank", absent=True)
     output_rank: Scalar | None = ratio("rank of that projection, of each group", absent=True)

@@ -39,6 +39,7 @@ def entry(record: Record) -> tuple[dict[str, Any], str]:
     document = {"slug": record.slug, "title": record.title, "text": dict(record.text), "quantities": stated}
     operators = [_operator(each) for each in record.operators]
     document |= {"operators": operators} if operators else {}
+    document |= {"layer_kinds": list(record.layer_kinds)} if record.layer_kinds else {}
     lines = [f"{record.title}  ({record.kind} {record.slug})"]
     lines += [f"  {name}: {_words(value)}" for name, value in record.text.items() if value and name != "title"]
     lines.append("")
@@ -52,7 +53,12 @@ def entry(record: Record) -> tuple[dict[str, Any], str]:
         )
         lines += ["", "Operators of a sample (rows: number of times in a sample; otherwise once per token)"]
         lines += [f"  {each['op']:<12} {words}" for each, words in zip(operators, said, strict=True)]
-        lines += [f"  from {source}" for source in record.operator_sources]
+    if record.layer_kinds:
+        lines += ["", "Kinds of layers, with the fields in which they differ"]
+        lines += [
+            f"  {', '.join(f'{key} {_number(value)}' for key, value in each.items())}" for each in record.layer_kinds
+        ]
+    lines += [f"  from {source}" for source in record.operator_sources]
     return document, "\n".join(lines)
 
 

@@ -152,7 +152,10 @@ def test_an_entry_and_its_config_are_one_run(tmp_path, name):
     path = write(tmp_path, ENTRIES[name])
     ours, theirs = catalog.training_run(name, **asked), catalog.training_run(path, **asked)
     for field in ours.model.__dataclass_fields__:
-        mine, read = float(getattr(ours.model, field)), float(getattr(theirs.model, field))
+        mine, read = getattr(ours.model, field), getattr(theirs.model, field)
+        if mine is None or read is None:
+            assert mine is read, field
+            continue
         if field == "ffn" and ours.model.moe_layers == ours.model.layers:
             continue  # no dense layer uses it
         assert read == pytest.approx(mine, rel=1e-12), field
@@ -270,7 +273,7 @@ def outcome(folder, config):
     """The shape of a config, or the one line that refuses it."""
     path = write(folder, config)
     try:
-        return shape_of_config(read_config(path)[1], str(path))
+        return shape_of_config(read_config(path)[1], str(path))[0]
     except UserError as refusal:
         assert "\n" not in str(refusal) and "config.json" in str(refusal)
         return str(refusal)
