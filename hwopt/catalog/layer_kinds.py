@@ -1,7 +1,7 @@
 """The `[[layer_kinds]]` rows of a workload entry: how many layers of each kind a model has, and how they differ."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,16 @@ Row = Mapping[str, float]
 def may_differ() -> tuple[str, ...]:
     """Return the fields of `Transformer` that a kind of layers may state for itself."""
     return tuple(name for name in quantities(Transformer) if name not in _OF_MODEL)
+
+
+def absent_parts(stated: Collection[str]) -> dict[str, float]:
+    """Return the value of each mechanism field that belongs to a stated mechanism: 0, and 1 for `attends`.
+
+    A mechanism is the fields that start with the same word, such as `scan_`. So a model states all fields of a mechanism or none.
+    """
+    words = {name.split("_")[0] for name, each in quantities(Transformer).items() if each.absent and name in stated}
+    fields = (name for name, each in quantities(Transformer).items() if each.absent and name.split("_")[0] in words)
+    return {name: float(name == "attends") for name in fields}
 
 
 def read_layer_kinds(

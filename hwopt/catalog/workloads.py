@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 from hwopt.catalog.batch_ramps import stated_ramp
 from hwopt.catalog.chips import slot
 from hwopt.catalog.huggingface import read_config
-from hwopt.catalog.layer_kinds import layer_kinds
+from hwopt.catalog.layer_kinds import absent_parts, layer_kinds
 from hwopt.catalog.load import built, config_file, leaf, positive, record, supported
 from hwopt.catalog.memory_formats import formats_of, memory_numbers, parse_memory
 from hwopt.catalog.schema import Record
@@ -143,6 +143,8 @@ def transformer(name: str | Path) -> Transformer:
     _check_shape(shape, str(name), bool(entry.layer_kinds))
     shape["misaligned_heads"] = misaligned(shape["qk_dim"], shape["v_dim"])
     shape |= {field: values[field] for field, each in declared.items() if each.absent and field in values}
+    stated = {*shape, *(field for row in entry.layer_kinds for field in row)}
+    shape = absent_parts(stated) | shape
     kinds = layer_kinds(shape, entry.layer_kinds, str(name))
     return Transformer(**{field: leaf(value) for field, value in shape.items()}, kinds=kinds)
 

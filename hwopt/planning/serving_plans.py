@@ -48,7 +48,7 @@ def most_sequences(service: Service, cluster: Cluster, tp: list[int]) -> np.ndar
     with jax.enable_x64(True):
         tokens = service.mean_context if float(service.decodes) else service.input_tokens
         plans = plan_leaves(named | {"tp": degrees})
-        each = cache.layer_mean(service.model, tokens) * cache.held_token_bytes(service, plans, cluster.stack)
+        each = cache.sequence_bytes(service, plans, cluster.stack, tokens)
         return np.asarray(cluster.chip.hbm_capacity_bytes / (each * service.model.layers))
 
 

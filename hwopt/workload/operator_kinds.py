@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from hwopt.workload.mechanisms.scan import SCAN_PASSES, STATE_PASSES
 from hwopt.workload.operators import Operators
 from hwopt.workload.transformer import TOKEN
 
@@ -19,21 +20,6 @@ SCAN_FLOPS = 9.0
 **Source:** `flops_selective_scan_ref` of VMamba's code and of Vision Mamba's, both `9 B L D N`. This covers
 discretization, recurrence and the product with C, counted by hand: 1 exp and 3 products for the first, 2 for the
 recurrence, 2 for C, 1 sum.
-"""
-
-STATE_PASSES = 4.0
-"""Passes of a chunk's 32-bit state through memory: one write, one read and write between chunks, one read.
-
-**Source:** the four kernels of the chunked algorithm, Dao and Gu, arXiv 2405.21060, section 6 and listing 1.
-"""
-
-SCAN_PASSES = 2.5
-"""Memory time of a chunked scan over that of the bytes counted here. Reason: five kernels exchange intermediate results,
-and reach less of HBM's bandwidth than plain streams. Range 1.5 to 4.
-
-**Source:** one fused kernel is 1.50 to 2.51 times faster than the five on A100 and H100 (PyTorch, Accelerating Mamba2
-with Kernel Fusion, pytorch.org/blog). The five take as long as FlashAttention-2 at 2,048 tokens (Dao and Gu, arXiv
-2405.21060, figure 10), about 4 times the time of the counted bytes.
 """
 
 WHOLE, COLUMNS, INNER, CHANNELS, RESIDUAL = "whole", "columns", "inner", "channels", "residual"

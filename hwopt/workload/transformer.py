@@ -1,12 +1,17 @@
 """The shape of a transformer, and its parameter counts in closed form."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
 from functools import singledispatch
 
 import equinox as eqx
 from jaxtyping import Array
 
 from hwopt.quantity import quantity, ratio, switch
-from hwopt.types import Scalar, numpy_or_jax
+from hwopt.types import Scalar
+from hwopt.workload.layer_work import DENSE, EXPERTS, MIXER, MOE, layer_work, total
 
 TOKEN = "token"
 """Unit of work of text models; any other unit is one sample, with as many tokens as a sequence has."""
@@ -106,6 +111,12 @@ class Transformer(eqx.Module):
     def dense_layers(self) -> Scalar:
         return self.layers - self.moe_layers
 
+    @property
+    def each_kind(self) -> Transformer:
+        """Return a shape for each kind of layers, in which all layers are of that kind. **Shapes:** (kind,) where kinds differ."""
+        assert self.kinds is not None
+        return replace(self, kinds=None, moe_layers=self.layers * self.kinds.moe, **self.kinds.values)
+
 
 MATRIX_TILE = 8
 """Tile size in elements (16 B): tensor cores reach full speed only if 16-bit matrix dimensions are multiples of this size.
@@ -156,30 +167,18 @@ def tensor_degrees(shape: Transformer) -> list[int]:
 
 
 def attention_parameters(shape: Transformer) -> Scalar:
-    """Return the weights of one layer's attention.
-
-    Grouped query: `h a d + h k (d + d_v) + a d_v h`. Latent (DeepSeek-V2, arXiv 2405.04434, section 2.1): `h r_q + r_q
-    a d + h (r_kv + d_rope) + r_kv a (d - d_rope + d_v) + a d_v h`.
-    """
-    s = shape
-    where = numpy_or_jax(s.query_rank).where
-    query_inputs = where(s.query_rank > 0, s.query_rank, s.hidden)
-    latent = s.hidden * (s.query_rank + s.kv_rank + s.rope_dim)
-    query = query_inputs * s.heads * s.qk_dim
-    grouped = s.hidden * s.kv_heads * (s.qk_dim + s.v_dim)
-    uncompressed = s.kv_rank * s.heads * (s.qk_dim - s.rope_dim + s.v_dim)
-    key_value = where(s.kv_rank > 0, uncompressed, grouped)
-    return latent + query + key_value + s.heads * s.v_dim * s.hidden
+    """Return the weights of one layer's attention or scan, without norms: those of its products at `MIXER`."""
+    return layer_work(shape).placed(MIXER)
 
 
 def dense_mlp_parameters(shape: Transformer) -> Scalar:
     """Return the weights of one dense layer's MLP: `matrices h f`."""
-    return shape.mlp_matrices * shape.hidden * shape.ffn
+    return layer_work(shape).placed(DENSE)
 
 
 def expert_parameters(shape: Transformer) -> Scalar:
-    """Return the weights of one expert: `matrices h f_e`."""
-    return shape.mlp_matrices * shape.hidden * shape.expert_ffn
+    """Return the weights of one expert: `matrices h_e f_e`, with the width h_e of its inputs."""
+    return layer_work(shape).placed(EXPERTS)
 
 
 def embedding_parameters(shape: Transformer) -> Scalar:
@@ -192,21 +191,47 @@ def head_parameters(shape: Transformer) -> Scalar:
     return (1.0 - shape.tied_embeddings) * shape.vocab * shape.hidden
 
 
+def mean_layer(shape: Transformer, of: Callable[[Transformer], Scalar]) -> Scalar:
+    """Return the mean of a number over a model's layers, or over a model with only such layers for each kind.
+
+    **Arguments:** `of`: its closed form for a shape whose layers are of one kind, built from elementwise operations.
+    """
+    if shape.kinds is None:
+        return of(shape)
+    each = of(shape.each_kind)
+    return (shape.kinds.share * each).sum()
+
+
+def kind_least(shape: Transformer, field: str) -> Scalar:
+    """Return the smallest value of a field over a model's kinds of layers."""
+    values = {} if shape.kinds is None else shape.kinds.values
+    return values[field].min() if field in values else getattr(shape, field)
+
+
+def layers_parameters(shape: Transformer) -> tuple[Scalar, Scalar]:
+    """Return the weights of all layers: those that every token meets with norms and small vectors, and routed experts."""
+
+    def own(s: Transformer) -> Scalar:
+        work = layer_work(s)
+        every = total(work.placed(MIXER), work.halves * s.hidden, work.vectors)
+        return s.layers * every + s.dense_layers * work.placed(DENSE) + s.moe_layers * work.placed(MOE)
+
+    routed = mean_layer(shape, lambda s: s.moe_layers * s.experts * expert_parameters(s))
+    return mean_layer(shape, own), routed
+
+
 @singledispatch
 def total_parameters(shape: Transformer) -> Scalar:
-    """Return all parameters in closed form, with two norms per layer and one at the end, without biases (below 0.1 %)."""
-    s = shape
-    norms = (2.0 * s.layers + 1.0) * s.hidden
-    routed = s.moe_layers * (s.experts * expert_parameters(s) + s.hidden * s.experts)
-    shared = s.moe_layers * s.shared_experts * expert_parameters(s)
-    dense = s.dense_layers * dense_mlp_parameters(s)
-    attention = s.layers * attention_parameters(s)
-    return embedding_parameters(s) + head_parameters(s) + attention + dense + routed + shared + norms
+    """Return all parameters in closed form, with two norms per layer and one at the end, without biases (below 0.1 %).
+
+    Multi-token layers and towers for images or sound are not counted.
+    """
+    own, routed = layers_parameters(shape)
+    return embedding_parameters(shape) + head_parameters(shape) + shape.hidden + own + routed
 
 
 @singledispatch
 def active_parameters(shape: Transformer) -> Scalar:
     """Return the parameters that one token uses: routed experts count as `experts_per_token` of `experts`."""
-    s = shape
-    idle = s.moe_layers * (s.experts - s.experts_per_token) * expert_parameters(s)
-    return total_parameters(s) - idle
+    idle = mean_layer(shape, lambda s: s.moe_layers * (s.experts - s.experts_per_token) * expert_parameters(s))
+    return total_parameters(shape) - idle

@@ -171,8 +171,9 @@ def gemm_time_share() -> Finding:
         table = work.gemms(work.flow(run, plan), plan)
         forward = np.asarray(gemm_time(table, run, cluster.chip, cluster.stack, hard_maximum).total_s)
         each = np.asarray(table.flops)
-        core = float(work.attention_flops(run, plan, work.attention_span(run, run.causal_fraction)))
-    counts = (work.IN_EVERY_LAYER + work.IN_DENSE_LAYER) * float(run.model.layers) + work.IN_HEAD
+        core = float(work.tokens_per_chip(run, plan) * work.layer_core_flops(run, run.causal_fraction) / plan.tp)
+        at = work.places(run.model)
+    counts = (at.mixer + at.dense) * float(run.model.layers) + at.head
     passes = 3.0 * float(
         run.global_batch_sequences / plan.dp
     )  # forward, and two products backward, of each micro-batch

@@ -151,7 +151,8 @@ def test_shared_keys_and_values_have_no_kink_where_ranks_are_as_many_as_heads():
     spread = replace(cluster.stack, cache_sharded=1.0)
 
     def held(tp):
-        return jnp.log(cache.held_token_bytes(grouped, eqx.tree_at(lambda p: p.tp, plan, tp), spread))
+        ranks_of = eqx.tree_at(lambda p: p.tp, plan, tp)
+        return jnp.log(cache.token_bytes(grouped, ranks_of) * cache.sharing(grouped, ranks_of, spread))
 
     with jax.enable_x64(True):
         for ranks in (4.0, 8.0, 16.0):

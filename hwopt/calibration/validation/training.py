@@ -37,7 +37,7 @@ from hwopt.types import PRECISIONS
 from hwopt.units import to_si
 from hwopt.workload.operators import Operators, most_chunks
 from hwopt.workload.training import TrainingRun
-from hwopt.workload.transformer import Transformer, attention_parameters, dense_mlp_parameters
+from hwopt.workload.transformer import Transformer, attention_parameters, dense_mlp_parameters, mean_layer
 
 
 def _unsupported(row: MeasuredRun) -> str:
@@ -171,7 +171,7 @@ def _plan(row: MeasuredRun, shape: Any, stack: str, assumed: list[str]) -> tuple
     if row.pp * vpp > most_chunks(shape):
         raise _inconsistent(f"{row.pp} stages x {vpp} chunks for {layers} layers")
     if habit.stages == "cost" and vpp == 1 and isinstance(shape, Transformer):
-        attention, mlp = attention_parameters(shape), dense_mlp_parameters(shape)
+        attention, mlp = (mean_layer(shape, of) for of in (attention_parameters, dense_mlp_parameters))
         head = float(shape.vocab * shape.hidden / (attention + mlp))
         fullest, last, filled = stage_layers_by_cost(layers, row.pp, head)
         if filled < row.pp:
@@ -238,8 +238,7 @@ def _step(workload: TrainingRun, cluster: Cluster, plan: Plan) -> dict[str, Arra
             "repeated": work.repeated_flops(shape, workload, plan, cluster.stack),
         }
     matrix = work.matrix_parameters(shape)
-    full = work.attention_span(workload, jnp.ones_like(workload.causal_fraction))
-    attention = 2.0 * full * shape.heads * (shape.qk_dim + shape.v_dim) * shape.layers
+    attention = work.layer_core_flops(workload, jnp.ones_like(workload.causal_fraction)) * shape.layers
     layers = matrix - shape.vocab * shape.hidden
     partly = (1.0 - plan.recompute_full) * plan.recompute_attention * attention
     return _common(report, cluster, plan) | {

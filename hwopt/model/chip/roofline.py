@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array
 
 from hwopt.hardware.chip import Chip
-from hwopt.model.layers.work import IN_EXPERTS, Gemms, PerGemm, gemm_bytes_per_element
+from hwopt.model.layers.work import Gemms, PerGemm, gemm_bytes_per_element
 from hwopt.model.numerics.maximum import Maximum, above_zero, pick
 from hwopt.stack import Stack
 from hwopt.types import PRECISIONS, Elementwise, Scalar
@@ -160,7 +160,6 @@ def gemm_time(
     maximum: Maximum,
     weight_element: Scalar | None = None,
     *,
-    in_experts: np.ndarray = IN_EXPERTS,
     inner_read: Array | None = None,
 ) -> KernelTime:
     """Return the time of each GEMM of the table, forward; in the backward pass each gradient costs the same GEMMs.
@@ -172,7 +171,6 @@ def gemm_time(
     **Arguments:**
     - `table`: GEMM shapes m, n, k, counts and formats;
     - `weight_element`: bytes of a stored weight of GEMMs in the narrow format, where they differ from the GEMM's format;
-    - `in_experts`: 1 for GEMMs that run grouped by expert;
     - `inner_read`: elements of a row that are read from memory, where they are not all k.
 
     **Returns:** s, shape (gemm,); zero for GEMMs that the model lacks.
@@ -182,6 +180,7 @@ def gemm_time(
     m, n, k, n_launched = (jnp.where(present, x, 1.0) for x in (table.m, table.n, table.k, table.n_launched))
     # Start and drain take a fixed time: the faster the chip, the larger the GEMM that takes as long.
     half = stack.gemm_half_size * half_size_growth(chip, run)
+    in_experts = table.in_experts
     rows = half * ((1.0 - in_experts) * stack.gemm_row_share + in_experts * stack.expert_row_share)
     shape_loss = (1.0 + rows / m) * (1.0 + half / n_launched) * (1.0 + half / k)
     low_s, wide_s = seconds_per_flop(chip, run)

@@ -6,9 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array
 
 from hwopt.hardware.chip import Chip
@@ -16,6 +14,7 @@ from hwopt.hardware.cluster import Cluster
 from hwopt.model.chip.roofline import KernelTime, hbm_seconds_per_byte, kernel_time, stream_time, wide_rate
 from hwopt.model.chip.sustained_clock import ClockModel, settled
 from hwopt.model.layers import work
+from hwopt.model.layers.kinds import each_kind
 from hwopt.model.layers.parameters import Weights
 from hwopt.model.network import collectives
 from hwopt.model.network.route import members_per_tier
@@ -24,6 +23,8 @@ from hwopt.model.training.footprint import micro_batches
 from hwopt.plan import Plan
 from hwopt.stack import Stack
 from hwopt.types import Scalar
+from hwopt.workload.layer_work import total
+from hwopt.workload.mechanisms.latent_experts import expert_width
 from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import Transformer
 
@@ -111,33 +112,31 @@ class Kernels(NamedTuple):
         )
 
 
-def all_layers(count: Array, one: Callable[[Scalar], ExposedTime]) -> ExposedTime:
-    """Sum the time of several layers.
+def all_layers(model: Transformer, one: Callable[[Transformer, Scalar], ExposedTime]) -> ExposedTime:
+    """Sum the time of all layers of a model.
 
-    **Arguments:**
-
-    - `count`: numbers of dense and of MoE layers.
-    - `one`: function that returns the time of one layer for its type (1: MoE, 0: dense).
-
-    **Shapes:** `count` (2,).
+    **Arguments:** `one`: function that returns the time of one layer of a shape, for its type (1: MoE, 0: dense). Where the
+    model has several kinds of layers, the shape is one in which all layers are of that kind.
     """
-    each = jax.vmap(one)(jnp.asarray(np.array([0.0, 1.0]), count.dtype)).scaled(count)
-    return ExposedTime(*(jnp.sum(part) for part in each))
+    count, each = each_kind(model, one)
+    return ExposedTime(*(jnp.sum(part) for part in each.scaled(count)))
 
 
-def _attention(
-    run: TrainingRun, chip: Chip, stack: Stack, plan: Plan, maximum: Maximum
+def _cores(
+    flow: work.Flow, run: TrainingRun, chip: Chip, stack: Stack, plan: Plan, maximum: Maximum
 ) -> tuple[KernelTime, KernelTime]:
-    """Return the kernel times of one layer's attention core, forward and backward.
+    """Return the kernel times of one layer's cores (attention, indexer, scan), forward and backward.
 
-    A fused kernel recomputes the scores in the backward pass, which takes 2.5 times the forward FLOPs. An unfused one stores
-    them in HBM and takes 2 times the forward FLOPs.
+    A fused attention kernel recomputes the scores in the backward pass, which takes 2.5 times the forward FLOPs. An unfused one
+    stores them in HBM and takes 2 times the forward FLOPs. Other cores do as fused kernels do.
     """
-    flops = work.attention_flops(run, plan, work.attention_span(run, work.executed_causal_fraction(run, stack)))
+    attention, *others = flow.work.cores
+    fraction = work.executed_causal_fraction(run, stack)
+    flops = flow.tokens * work.core_flops(run, attention, fraction) / plan.tp
     stored = stack.attention_scores_stored
-    elements = stored * work.attention_score_elements(run, plan)
-    streams = work.attention_stream_bytes(run, plan)
-    rate = wide_rate(chip, run) / (1.0 + stored * run.model.misaligned_heads * (MISALIGNED - 1.0))
+    elements = stored * work.attention_score_elements(run, plan, flow.work.heads)
+    streams = work.attention_stream_bytes(flow, plan)
+    rate = wide_rate(chip, run) / (1.0 + stored * flow.model.misaligned_heads * (MISALIGNED - 1.0))
 
     def core(flops: Array, efficiency: Array, stream_bytes: Array, score_bytes: float, kernels: float) -> KernelTime:
         written = elements * score_bytes
@@ -148,7 +147,18 @@ def _attention(
 
     forward = core(flops, stack.attention_forward_efficiency, streams, work.SCORE_BYTES_FORWARD, 1.0)
     again = flops * (2.5 - 0.5 * stored)
-    return forward, core(again, stack.attention_backward_efficiency, 3.0 * streams, work.SCORE_BYTES_BACKWARD, 2.0)
+    backward = core(again, stack.attention_backward_efficiency, 3.0 * streams, work.SCORE_BYTES_BACKWARD, 2.0)
+    for each in others:
+        split = (1.0 - each.whole) / plan.tp + each.whole
+        flops = split * flow.tokens * work.core_flops(run, each, run.causal_fraction)
+        span = work.attention_span(run, each, run.causal_fraction)
+        streams = split * flow.tokens * (run.activation_bytes * each.streamed + each.score_bytes * span)
+        some = jnp.where(flops > 0.0, each.kernels, 0.0)
+        time = kernel_time(flops, rate * stack.attention_forward_efficiency, streams, chip, some, stack, maximum)
+        back_rate = rate * stack.attention_backward_efficiency
+        back = kernel_time(2.5 * flops, back_rate, 3.0 * streams, chip, 2.0 * some, stack, maximum)
+        forward, backward = forward.plus(time), backward.plus(back)
+    return forward, backward
 
 
 def layer_kernels(
@@ -166,18 +176,19 @@ def layer_kernels(
 
     - `moe`: layer type (1: MoE, 0: dense).
     - `table`: times of the GEMM table.
-    - `attention`: time of the attention core.
+    - `attention`: time of attention, and of the other cores.
     - `left_out`: share of the layer's last product that is skipped.
     """
     stack = cluster.stack
     passes = stack.elementwise_passes * work.elementwise_bytes(flow, plan, moe)
     passes = passes + stack.routing_passes * moe * work.routing_bytes(flow, plan)
-    run_share = 1.0 - left_out * work.IN_LAST
-    own = (1.0 - moe) * work.IN_DENSE_LAYER + moe * work.IN_MOE_LAYER
+    at = work.places(flow.model)
+    run_share = 1.0 - left_out * at.last
+    own = (1.0 - moe) * at.dense + moe * at.moe
     return Kernels(
-        products=table.summed((work.IN_EVERY_LAYER + own) * run_share),
+        products=table.summed((at.mixer + own) * run_share),
         attention=attention,
-        experts=table.summed(moe * work.IN_EXPERTS * run_share),
+        experts=table.summed(moe * at.experts * run_share),
         passes=stream_time(passes, cluster.chip, stack.elementwise_kernels, stack),
     )
 
@@ -272,7 +283,7 @@ def dispatch_s(flow: work.Flow, cluster: Cluster, plan: Plan, moe: Scalar, share
     kernels.
     """
     stack, w = cluster.stack, flow.model
-    sent = work.routed_tokens(flow, plan) * w.hidden * flow.activation_bytes * work.imbalance(flow, plan)
+    sent = work.routed_tokens(flow, plan) * expert_width(w) * flow.activation_bytes * work.imbalance(flow, plan)
     sent = sent * (0.5 + 0.5 * stack.dispatch_bytes_share)
     once = 1.0 - share * stack.dispatch_deduplicated * (1.0 - _distinct_domains(cluster, plan, w))
     launch = stack.collective_launch_s
@@ -293,14 +304,14 @@ def all_reduces_s(flow: work.Flow, cluster: Cluster, plan: Plan, copies: Scalar)
 
 
 def _communication(
-    run: TrainingRun, cluster: Cluster, plan: Plan, weights: Weights, moe: Scalar
+    flow: work.Flow, run: TrainingRun, cluster: Cluster, plan: Plan, weights: Weights, moe: Scalar
 ) -> tuple[tuple[Array, Array, Array], Array, Array]:
     """Return the communication times of one layer, forward, before any overlap.
 
     **Returns:** three entries, in seconds for one micro-batch:
 
     - a tuple of tensor parallelism (an all-gather and a reduce-scatter around attention and around the MLP), context
-      parallelism (a ring pass of keys and values) and expert parallelism (dispatch and combine);
+      parallelism (a ring pass of keys and values, and of the state of scans) and expert parallelism (dispatch and combine);
     - gathering of sharded weights (ZeRO-3, FSDP);
     - scattering of sharded gradients (from ZeRO-2 on).
 
@@ -309,12 +320,18 @@ def _communication(
     Gathering and scattering happen in every micro-batch, because a chip keeps only its own shard. In a pipeline they happen
     once a step.
     """
-    stack, w, flow = cluster.stack, run.model, work.flow(run, plan)
+    stack, w, layer = cluster.stack, flow.model, flow.work
     around, expert_around = all_reduces_s(flow, cluster, plan, w.experts_per_token)
     has_shared = jnp.where(w.shared_experts > 0, 1.0, 0.0)
     dense = (1.0 - moe) * (1.0 - w.parallel_layers)  # in parallel layers attention and MLP are reduced together
-    tp = around * (1.0 + dense + moe * has_shared) + moe * expert_around
-    kv_bytes = 2.0 * plan.micro_batch * run.sequence_length * work.kv_heads_per_chip(w, plan) * (w.qk_dim + w.v_dim)
+    if not isinstance(layer.mixers, float):  # a half of a layer may be missing
+        dense = (layer.halves - layer.mixers) * dense
+    tp = around * (layer.mixers + dense + moe * has_shared) + moe * expert_around
+    each_token = total(work.kv_parts_per_chip(layer, plan) * (layer.qk_dim + layer.v_dim), layer.ring)
+    kv_bytes = total(
+        2.0 * plan.micro_batch * run.sequence_length * each_token,
+        0.0 if isinstance(layer.state_bytes, float) else plan.micro_batch * plan.cp * layer.state_bytes / plan.tp,
+    )
     own, routed = weights.layer(moe), weights.experts_layer
     ranks, expert_ranks, stride = weights.ranks, weights.expert_ranks, plan.ep * plan.expert_tp
     weight, gradient = run.gathered_weight_bytes, stack.gradient_bytes * run.trainable_fraction
@@ -347,8 +364,8 @@ def layer_time(
     **Returns:** seconds of one micro-batch on the chips of one stage.
     """
     flow, stack = work.flow(run, plan), cluster.stack
-    attention, attention_backward = _attention(run, cluster.chip, stack, plan, maximum)
-    comm, gather, scatter = _communication(run, cluster, plan, weights, moe)
+    attention, attention_backward = _cores(flow, run, cluster.chip, stack, plan, maximum)
+    comm, gather, scatter = _communication(flow, run, cluster, plan, weights, moe)
     tp, cp, ep = comm
     kernels = layer_kernels(flow, cluster, plan, moe, table, attention).settled(cluster.chip)
     launched = _COLLECTIVES * several(plan.tp)

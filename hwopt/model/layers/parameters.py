@@ -9,13 +9,8 @@ from jaxtyping import Array
 from hwopt.model.numerics.maximum import above_zero, hard_maximum
 from hwopt.plan import Plan
 from hwopt.types import Scalar
-from hwopt.workload.transformer import (
-    Transformer,
-    attention_parameters,
-    dense_mlp_parameters,
-    embedding_parameters,
-    expert_parameters,
-)
+from hwopt.workload.layer_work import DENSE, EXPERTS, MIXER, MOE, layer_work, total
+from hwopt.workload.transformer import Transformer, embedding_parameters, kind_least
 
 
 class Weights(NamedTuple):
@@ -60,12 +55,29 @@ def chip_weights(shape: Transformer, plan: Plan) -> Weights:
     Layers are sharded over tensor-parallel ranks. Routed experts are sharded over expert-parallel ranks, and within an expert
     over its own tensor-parallel ranks. Pipeline stages have separate layers. Norms and routers are replicated. Dense layers
     come first, so the fullest stage has as many MoE layers as possible. Weights of experts are zero for a dense model.
+
+    Where layers are of several kinds, each stage has the mean mix, and one layer means the largest.
     """
-    attention = attention_parameters(shape) / plan.tp + 2.0 * shape.hidden
-    expert = expert_parameters(shape)
-    dense = attention + dense_mlp_parameters(shape) / plan.tp
-    moe = attention + shape.shared_experts * expert / plan.tp + shape.hidden * shape.experts
-    experts = expert_copies(shape, plan) * expert / (plan.ep * plan.expert_tp)
+    if shape.kinds is None:
+        return _weights_alike(shape, plan)
+    each, moe = _weights_alike(shape.each_kind, plan), shape.kinds.moe
+    mean = {
+        name: jnp.sum(shape.kinds.share * getattr(each, name))
+        for name in ("stage", "stage_experts", "last", "last_experts")
+    }
+    largest = jnp.max(each.layer(moe))
+    return each._replace(
+        **mean, dense_layer=largest, moe_layer=largest, experts_layer=jnp.max(moe * each.experts_layer)
+    )
+
+
+def _weights_alike(shape: Transformer, plan: Plan) -> Weights:
+    """Return the weights on one chip of a model whose layers differ only by dense MLP or mixture of experts."""
+    work = layer_work(shape)
+    mixer = total(work.placed(MIXER) / plan.tp, work.halves * shape.hidden, work.vectors)
+    dense = mixer + work.placed(DENSE) / plan.tp
+    moe = mixer + work.placed(MOE, replicated=False) / plan.tp + work.placed(MOE, replicated=True)
+    experts = expert_copies(shape, plan) * work.placed(EXPERTS) / (plan.ep * plan.expert_tp)
     tables = table_parameters(shape, plan)
 
     def stage(share: Scalar) -> tuple[Scalar, Scalar]:
@@ -127,7 +139,7 @@ def splits(shape: Transformer, plan: Plan, copies: Scalar | float = 1.0) -> dict
         ranks = hard_maximum(ranks, shape.experts)
     return {
         "stages": (shape.layers + 2.0, plan.pp * plan.virtual_stages),  # embedding and head may fill one each
-        "tensor_parallel": (shape.heads, plan.tp),
+        "tensor_parallel": (kind_least(shape, "heads"), plan.tp),
         "experts": (experts, ranks),
         "replicas": (expert_replicas(plan), copies),
     }

@@ -12,41 +12,65 @@ from hwopt.model.numerics.maximum import above_zero, hard_maximum, several
 from hwopt.plan import Plan
 from hwopt.stack import Stack
 from hwopt.types import PRECISION_BYTES, Scalar
+from hwopt.workload.layer_work import (
+    COLUMNS,
+    DENSE,
+    EXPERTS,
+    INNER,
+    MIXER,
+    MOE,
+    PARTS,
+    TOKENS,
+    Core,
+    LayerWork,
+    Product,
+    layer_work,
+    products_of,
+    total,
+)
+from hwopt.workload.mechanisms.latent_experts import expert_width
 from hwopt.workload.service import Service
 from hwopt.workload.training import TrainingRun
-from hwopt.workload.transformer import Transformer, active_parameters, head_parameters
+from hwopt.workload.transformer import Transformer, mean_layer
 
-GEMMS = (
-    "latent_down",
-    "query",
-    "key_value",
-    "attention_output",
-    "mlp_up",
-    "mlp_down",
-    "router",
-    "expert_up",
-    "expert_down",
-    "shared_up",
-    "shared_down",
-    "head",
-)
-"""Order of every axis named "gemm"."""
+HEAD = "head"
+"""Name of the output head, which follows the first products of the table of GEMMs."""
+
+GEMMS = ("latent_down", "query", "key_value", "attention_output", "mlp_up", "mlp_down", "router", "expert_up", "expert_down",
+         "shared_up", "shared_down", HEAD)  # fmt: skip
+"""Order of every axis named "gemm" of a model without further mechanisms; those of other models follow (`gemm_names`)."""
+
+_LAST = ("mlp_down", "expert_down", "shared_down")
+"""Names of the last products of a layer."""
 
 
-def _among(*names: str) -> np.ndarray:
-    """Return an indicator over `GEMMS`: 1 for the named ones, 0 for the others.
+def gemm_names(model: Transformer) -> tuple[str, ...]:
+    """Return the names along every axis named "gemm": `GEMMS`, then the products of the model's further mechanisms."""
+    return (*GEMMS, *(each.name for each in products_of(model)[len(GEMMS) - 1 :]))
+
+
+class Places(NamedTuple):
+    """Indicators over the axis named "gemm": 1 for the products at a place, 0 for the others.
 
     The values are exact in float32. A float64 array would promote float32 models to float64.
     """
-    return np.array([name in names for name in GEMMS], np.float32)
+
+    mixer: np.ndarray
+    dense: np.ndarray
+    moe: np.ndarray
+    experts: np.ndarray
+    head: np.ndarray
+    last: np.ndarray  # last product of a layer
 
 
-IN_EVERY_LAYER = _among("latent_down", "query", "key_value", "attention_output")
-IN_DENSE_LAYER = _among("mlp_up", "mlp_down")
-IN_MOE_LAYER = _among("router", "shared_up", "shared_down")
-IN_EXPERTS = _among("expert_up", "expert_down")
-IN_LAST = _among("mlp_down", "expert_down", "shared_down")  # last product of a layer
-IN_HEAD = _among("head")
+def places(model: Transformer) -> Places:
+    """Return the place of each GEMM of a model's table."""
+    names, place = gemm_names(model), {each.name: each.place for each in products_of(model)}
+    among = lambda chosen: np.array([chosen(name) for name in names], np.float32)
+    at = {each: among(lambda name, each=each: place.get(name) == each) for each in (MIXER, DENSE, MOE, EXPERTS)}
+    head, last = among(lambda name: name == HEAD), among(lambda name: name in _LAST)
+    return Places(at[MIXER], at[DENSE], at[MOE], at[EXPERTS], head, last)
+
 
 PerGemm = Float[Array, "gemm"]
 
@@ -63,6 +87,7 @@ class Gemms(NamedTuple):
     n_launched: PerGemm  # columns of the launched kernel (query, key and value share one kernel)
     count: PerGemm  # number of equal GEMMs in a grouped kernel
     low_precision: PerGemm  # 1: runs in the run's GEMM format, 0: stays wide, 16 bit or more
+    in_experts: np.ndarray  # 1: runs grouped by expert
 
     @property
     def flops(self) -> PerGemm:
@@ -71,9 +96,10 @@ class Gemms(NamedTuple):
 
 
 class Flow(NamedTuple):
-    """Activations of one pass through the layers: a micro-batch in training, a batch in serving."""
+    """Activations of one pass through layers of one kind: a micro-batch in training, a batch in serving."""
 
-    model: Transformer
+    model: Transformer  # whose layers are alike, but for dense MLPs and mixtures of experts
+    work: LayerWork  # of one of its layers
     tokens: Scalar  # processed by a tensor-parallel group in the pass
     activation_bytes: Scalar
     routing_imbalance: Scalar
@@ -84,7 +110,7 @@ def flow(run: TrainingRun, plan: Plan) -> Flow:
     uneven = run.routing_imbalance
     if run.routing is not None:  # one rank has all tokens
         uneven *= 1.0 + (run.routing.imbalance - 1.0) * several(plan.ep)
-    return Flow(run.model, tokens_per_chip(run, plan), run.activation_bytes, uneven)
+    return Flow(run.model, layer_work(run.model), tokens_per_chip(run, plan), run.activation_bytes, uneven)
 
 
 def batch_tokens(run: TrainingRun) -> Scalar:
@@ -131,80 +157,78 @@ def routed_tokens(flow: Flow, plan: Plan) -> Scalar:
     return flow.tokens / plan.tp * flow.model.experts_per_token
 
 
-def kv_heads_per_chip(shape: Transformer, plan: Plan) -> Scalar:
-    """Return the key-value heads on one chip.
+def kv_parts_per_chip(work: LayerWork, plan: Plan) -> Scalar:
+    """Return the key-value heads on one chip; each query head's own ones where a latent is expanded.
 
-    It is at least one: with more tensor-parallel ranks than heads, heads are replicated. There is a kink where both are equal.
+    Without a latent it is at least one: with more tensor-parallel ranks than heads, heads are replicated. There is a kink where
+    both are equal.
     """
-    return hard_maximum(shape.kv_heads / plan.tp, jnp.ones_like(plan.tp))
+    return hard_maximum(work.kv_parts / plan.tp, work.kv_least * jnp.ones_like(plan.tp))
 
 
 def gemms(flow: Flow, plan: Plan) -> Gemms:
-    """Return the table of all GEMMs of a layer and the head, in the order of `GEMMS`.
+    """Return the table of all GEMMs of a layer and the head, in the order of `gemm_names`.
 
     **Returns:** dimensions after sharding; a GEMM that the model lacks has n = 0.
     """
-    w, t = flow.model, plan.tp
-    tokens = flow.tokens
-    latent = w.query_rank + w.kv_rank + w.rope_dim
-    query_n = w.heads * w.qk_dim / t
-    grouped_n = kv_heads_per_chip(w, plan) * (w.qk_dim + w.v_dim)
-    latent_n = w.heads * (w.qk_dim - w.rope_dim + w.v_dim) / t
-    has_kv_latent, has_query_latent = w.kv_rank > 0, w.query_rank > 0
-    key_value_n = jnp.where(has_kv_latent, latent_n, grouped_n)
-    fused = jnp.where(has_kv_latent, 0.0, 1.0)
-    up = w.mlp_matrices - 1.0
+    w, t, tokens = flow.model, plan.tp, flow.tokens
     has_experts = w.experts > 0
     local_experts = jnp.where(has_experts, expert_copies(w, plan), 1.0) / plan.ep
     expert_tokens = expert_rank_tokens(flow, plan) / local_experts
     is_moe = jnp.where(has_experts, 1.0, 0.0)
-    expert_up = up * w.expert_ffn / plan.expert_tp
-    shared_ffn = w.shared_experts * w.expert_ffn
-    rows = (
-        # m, n, k, n of the launched kernel, count, low precision
-        (tokens, latent, w.hidden, latent, 1.0, 1.0),
-        (tokens, query_n, jnp.where(has_query_latent, w.query_rank, w.hidden), query_n + fused * key_value_n, 1.0, 1.0),
-        (tokens, key_value_n, jnp.where(has_kv_latent, w.kv_rank, w.hidden), key_value_n + fused * query_n, 1.0, 1.0),
-        (tokens, w.hidden, w.heads * w.v_dim / t, w.hidden, 1.0, 1.0),
-        (tokens, up * w.ffn / t, w.hidden, up * w.ffn / t, 1.0, 1.0),
-        (tokens, w.hidden * jnp.where(w.ffn > 0, 1.0, 0.0), w.ffn / t, w.hidden, 1.0, 1.0),
-        (tokens / t, w.experts * is_moe, w.hidden, w.experts * is_moe, 1.0, 0.0),
-        (expert_tokens, is_moe * expert_up, w.hidden, expert_up, local_experts, 1.0),
-        (expert_tokens, is_moe * w.hidden, w.expert_ffn / plan.expert_tp, w.hidden, local_experts, 1.0),
-        (tokens, up * shared_ffn / t, w.hidden, up * shared_ffn / t, 1.0, 1.0),
-        (tokens, w.hidden * jnp.where(shared_ffn > 0, 1.0, 0.0), shared_ffn / t, w.hidden, 1.0, 1.0),
-        (tokens, w.vocab / t, w.hidden, w.vocab / t, 1.0, 0.0),
+    fused = jnp.where(w.kv_rank > 0, 0.0, 1.0)  # without latents queries, keys and values are one kernel
+
+    def sizes(each: Product) -> tuple[Any, ...]:
+        """Return m, n, k and the count of a product on one chip."""
+        if each.place == EXPERTS:
+            n, k = each.outputs, each.inputs
+            n, k = (n / plan.expert_tp, k) if each.split == COLUMNS else (n, k / plan.expert_tp)
+            return expert_tokens, is_moe * n, k, local_experts
+        rows = tokens / t if each.split == TOKENS else tokens
+        n = each.outputs / t if each.split == COLUMNS else each.outputs
+        if each.split == PARTS:
+            n = kv_parts_per_chip(flow.work, plan) * each.outputs
+        return (
+            rows,
+            is_moe * n if each.name == "router" else n,
+            each.inputs / t if each.split == INNER else each.inputs,
+            1.0,
+        )
+
+    products = flow.work.products
+    rows = {each.name: sizes(each) for each in products}
+    low = {each.name: each.low_precision for each in products} | {HEAD: 0.0}
+    rows[HEAD] = tokens, w.vocab / t, w.hidden, 1.0
+    launched = {name: n for name, (_, n, _, _) in rows.items()}
+    query, key_value = launched["query"], launched["key_value"]
+    launched |= {"query": query + fused * key_value, "key_value": key_value + fused * query}
+    table = [(*rows[name][:3], launched[name], rows[name][3], low[name]) for name in gemm_names(w)]
+    m, n, k, n_launched, count, low_precision = (
+        jnp.stack([jnp.asarray(row[i], jnp.result_type(float)) for row in table]) for i in range(6)
     )
-    columns = (jnp.stack([jnp.asarray(row[i], jnp.result_type(float)) for row in rows]) for i in range(6))
-    return Gemms(*columns)
+    return Gemms(m, n, k, n_launched, count, low_precision, places(w).experts)
 
 
-def attention_span(run: TrainingRun, causal_fraction: Scalar) -> Scalar:
+def attention_span(run: TrainingRun, core: Core, causal_fraction: Scalar) -> Scalar:
     """Return the average number of keys that a query attends to.
 
     It is `s x causal_fraction` in layers with full attention. In layers with a sliding window of w tokens and causal masking it
-    is `w (1 - w / 2s)`, because the first w tokens attend to fewer keys. The result is the mean over both layer types.
+    is `w (1 - w / 2s)`, because the first w tokens attend to fewer keys. The same holds for the w best keys of an indexer. The
+    result is the mean over both layer types.
 
-    **Arguments:** `causal_fraction`: share of the score matrix that is computed.
+    **Arguments:** `core`: work that depends on the span; `causal_fraction`: share of the score matrix that is computed.
 
     **Returns:** tokens.
     """
     s = run.sequence_length
-    window = s - above_zero(s - run.model.window_tokens)
+    window = s - above_zero(s - core.window)
     local = window * (1.0 - window / (2.0 * s)) * 2.0 * causal_fraction
-    return (1.0 - run.model.local_layers_fraction) * s * causal_fraction + run.model.local_layers_fraction * local
+    return (1.0 - core.local) * s * causal_fraction + core.local * local
 
 
-def attention_flops(run: TrainingRun, plan: Plan, span: Scalar) -> Scalar:
-    """Return the FLOPs of one layer's attention core, forward, for one micro-batch on one chip.
-
-    `2 (b s / c) span (a / t) (d + d_v)`, with `b s / c` tokens and a heads of query/key dimension d and value dimension d_v,
-    over t tensor-parallel ranks.
-
-    **Arguments:** `span`: average number of keys per query, see `attention_span`.
-    """
-    w = run.model
-    return 2.0 * tokens_per_chip(run, plan) * span * w.heads / plan.tp * (w.qk_dim + w.v_dim)
+def core_flops(run: TrainingRun, core: Core, causal_fraction: Scalar) -> Scalar:
+    """Return the FLOPs of one layer's core for a token, forward, on all ranks that divide it: `span key_flops + token_flops`."""
+    return total(attention_span(run, core, causal_fraction) * core.key_flops, core.token_flops)
 
 
 SCORE_BYTES_FORWARD = 13.0
@@ -219,19 +243,18 @@ SCORE_BYTES_BACKWARD = 19.0
 """HBM bytes of unfused attention per 16-bit score, backward: dropout (2 + 1 + 2), softmax (2 + 2 + 2), four products (8)."""
 
 
-def attention_score_elements(run: TrainingRun, plan: Plan) -> Scalar:
+def attention_score_elements(run: TrainingRun, plan: Plan, heads: Scalar) -> Scalar:
     """Return the number of scores that unfused attention stores for one layer on one chip: `b (s / c) s a / t`.
 
     A micro-batch has b sequences of length s over c context-parallel ranks; a heads are divided among t tensor-parallel ranks.
     """
-    return tokens_per_chip(run, plan) * run.sequence_length * run.model.heads / plan.tp
+    return tokens_per_chip(run, plan) * run.sequence_length * heads / plan.tp
 
 
-def attention_stream_bytes(run: TrainingRun, plan: Plan) -> Scalar:
+def attention_stream_bytes(flow: Flow, plan: Plan) -> Scalar:
     """Return the HBM bytes of queries, keys, values and outputs of one layer's attention core, 16 bit each."""
-    w = run.model
-    kv_heads = jnp.where(w.kv_rank > 0, w.heads / plan.tp, kv_heads_per_chip(w, plan))
-    return 2.0 * tokens_per_chip(run, plan) * (w.heads / plan.tp + kv_heads) * (w.qk_dim + w.v_dim)
+    w = flow.work
+    return 2.0 * flow.tokens * (w.heads / plan.tp + kv_parts_per_chip(w, plan)) * (w.qk_dim + w.v_dim)
 
 
 def residual_share(plan: Plan) -> Scalar:
@@ -252,23 +275,24 @@ def elementwise_bytes(flow: Flow, plan: Plan, moe: Scalar) -> Scalar:
     - activation function: 2 bytes read per matrix and channel, 2 written;
     - rotary embedding: 4 bytes a channel.
     """
-    w = flow.model
+    w, work = flow.model, flow.work
     tokens = flow.tokens
-    residual = 10.0 * flow.activation_bytes * w.hidden * tokens * residual_share(plan)
-    rotary = 2.0 * flow.activation_bytes * tokens * (w.heads / plan.tp) * w.qk_dim
+    residual = 5.0 * work.halves * flow.activation_bytes * w.hidden * tokens * residual_share(plan)
+    rotary = 2.0 * flow.activation_bytes * tokens * (work.heads / plan.tp) * work.qk_dim
     channels = flow.activation_bytes * w.mlp_matrices
     dense = channels * tokens * w.ffn / plan.tp
     experts = channels * expert_rank_tokens(flow, plan) * w.expert_ffn / plan.expert_tp
     shared = channels * tokens * w.shared_experts * w.expert_ffn / plan.tp
-    return residual + rotary + (1.0 - moe) * dense + moe * (experts + shared)
+    more = 0.0 if isinstance(work.channels, float) else flow.activation_bytes * tokens * work.channels / plan.tp
+    return total(residual + rotary, more) + (1.0 - moe) * dense + moe * (experts + shared)
 
 
 def routing_bytes(flow: Flow, plan: Plan) -> Scalar:
     """Return the HBM bytes of permuting one MoE layer's tokens to experts and back, forward.
 
-    It is `8 h` for each token copy, with 16-bit activations and hidden size h.
+    It is `8 h` for each token copy, with 16-bit activations and width h of an expert's inputs.
     """
-    return 4.0 * flow.activation_bytes * flow.model.hidden * expert_rank_tokens(flow, plan)
+    return 4.0 * flow.activation_bytes * expert_width(flow.model) * expert_rank_tokens(flow, plan)
 
 
 def head_bytes(run: TrainingRun, plan: Plan) -> Scalar:
@@ -285,13 +309,11 @@ def gemm_bytes_per_element(run: TrainingRun | Service) -> Scalar:
     return jnp.sum(run.gemm_precision * np.array(PRECISION_BYTES, np.float32))
 
 
-def _step_attention_flops(run: TrainingRun, causal_fraction: Scalar) -> Scalar:
-    """Return the attention FLOPs of all L layers per token, forward: `2 span a (d + d_v) L`.
-
-    A token attends to span keys on average, with a heads of query/key dimension d and value dimension d_v.
-    """
-    w = run.model
-    return 2.0 * attention_span(run, causal_fraction) * w.heads * (w.qk_dim + w.v_dim) * w.layers
+def layer_core_flops(run: TrainingRun, causal_fraction: Scalar) -> Scalar:
+    """Return the FLOPs of attention, indexers and scans for a token, forward, mean over the model's layers."""
+    return mean_layer(
+        run.model, lambda s: total(*(core_flops(run, each, causal_fraction) for each in layer_work(s).cores))
+    )
 
 
 @singledispatch
@@ -311,14 +333,19 @@ def model_flops(model: Any, run: TrainingRun) -> Scalar:
 
 @model_flops.register
 def _(model: Transformer, run: TrainingRun) -> Scalar:
-    attention = 3.0 * _step_attention_flops(run, run.causal_fraction)
+    attention = 3.0 * layer_core_flops(run, run.causal_fraction) * model.layers
     return batch_tokens(run) * (2.0 * (2.0 + run.trainable_fraction) * matrix_parameters(model) + attention)
 
 
 def matrix_parameters(w: Transformer) -> Scalar:
-    """Return the active weights that multiply a token: all except embedding tables and norms, plus the output head."""
-    tables = (w.vocab + w.learned_positions) * w.hidden + (2.0 * w.layers + 1.0) * w.hidden
-    return active_parameters(w) - head_parameters(w) - tables + w.vocab * w.hidden
+    """Return the active weights that multiply a token: all except embedding tables, norms and vectors, plus the output head."""
+
+    def layers(s: Transformer) -> Scalar:
+        work = layer_work(s)
+        routed = work.placed(MOE) + s.experts_per_token * work.placed(EXPERTS)
+        return s.layers * work.placed(MIXER) + s.dense_layers * work.placed(DENSE) + s.moe_layers * routed
+
+    return mean_layer(w, layers) + w.vocab * w.hidden
 
 
 @singledispatch
@@ -338,8 +365,9 @@ def repeated_flops(model: Any, run: TrainingRun, plan: Plan, stack: Stack) -> Sc
 @repeated_flops.register
 def _(w: Transformer, run: TrainingRun, plan: Plan, stack: Stack) -> Scalar:
     layers = matrix_parameters(w) - w.vocab * w.hidden
-    attention = _step_attention_flops(run, executed_causal_fraction(run, stack))
-    last = w.hidden * (w.dense_layers * w.ffn + w.moe_layers * w.expert_ffn * (w.experts_per_token + w.shared_experts))
+    attention = layer_core_flops(run, executed_causal_fraction(run, stack)) * w.layers
+    last = mean_layer(w, lambda s: s.dense_layers * s.ffn * s.hidden + s.moe_layers * s.expert_ffn * (
+        s.experts_per_token * expert_width(s) + s.shared_experts * s.hidden))  # fmt: skip
     again = plan.recompute_full * (2.0 * (layers - stack.recompute_stops_early * last) + attention)
     again = again + (1.0 - plan.recompute_full) * plan.recompute_attention * attention
     return batch_tokens(run) * again

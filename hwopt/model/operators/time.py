@@ -24,7 +24,12 @@ from hwopt.workload.training import TrainingRun
 
 _FP32 = PRECISIONS.index("fp32")
 
-NO_EXPERTS = np.zeros(1, np.float32)
+UPDATES = 4.0
+"""Memory traffic of updating a looked-up table row, over that of reading it.
+
+The gradient is written and read, the row read and written. Rows that several samples look up are counted each time, which is an
+assumption on the slow side.
+"""
 
 LAYER_KERNELS = 7.0
 """Number of kernels in a dense transformer layer besides its elementwise passes.
@@ -33,13 +38,6 @@ They are queries, keys and values as one, the attention core, output projection,
 stack's `host_layer_s` is divided by it (plus the passes) to get the host time per kernel.
 
 **Source:** counted from Megatron's layer; 6 to 9.
-"""
-
-UPDATES = 4.0
-"""Memory traffic of updating a looked-up table row, over that of reading it.
-
-The gradient is written and read, the row read and written. Rows that several samples look up are counted each time, which is an
-assumption on the slow side.
 """
 
 
@@ -53,9 +51,7 @@ def products(table: Operators, run: TrainingRun, cluster: Cluster, plan: Plan, m
     **Shapes:** (operator,).
     """
     inner_read = table.inner_read * shares(table, plan).inner
-    each = gemm_time(
-        gemms(table, run, plan), run, cluster.chip, cluster.stack, maximum, in_experts=NO_EXPERTS, inner_read=inner_read
-    )
+    each = gemm_time(gemms(table, run, plan), run, cluster.chip, cluster.stack, maximum, inner_read=inner_read)
     return each.scaled(table.count * steps(table, run))
 
 

@@ -7,6 +7,7 @@ those on one chip.
 from typing import NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 
 from hwopt.model.layers import work
 from hwopt.model.layers.parameters import Weights, chip_weights, splits
@@ -16,6 +17,8 @@ from hwopt.stack import Stack
 from hwopt.types import Scalar
 from hwopt.workload.operators import Operators, PerOperator
 from hwopt.workload.training import TrainingRun
+
+NO_EXPERTS = np.zeros(1, np.float32)
 
 
 class Share(NamedTuple):
@@ -60,7 +63,7 @@ def gemms(table: Operators, run: TrainingRun, plan: Plan) -> work.Gemms:
     part = shares(table, plan)
     m = rows(table, run, plan.micro_batch) / steps(table, run)
     n, k = table.columns * part.columns, table.inner * part.inner
-    return work.Gemms(m, n, k, n, table.groups * jnp.ones_like(m), 1.0 - table.wide)
+    return work.Gemms(m, n, k, n, table.groups * jnp.ones_like(m), 1.0 - table.wide, NO_EXPERTS)
 
 
 def span(table: Operators, run: TrainingRun, causal_fraction: Scalar) -> PerOperator:

@@ -12,6 +12,8 @@ from hwopt.model.serving import cache
 from hwopt.model.serving.batch import Batch
 from hwopt.plan import Plan
 from hwopt.types import Scalar
+from hwopt.workload.layer_work import layer_work
+from hwopt.workload.mechanisms.latent_experts import expert_width
 from hwopt.workload.service import Service
 
 LOG_WEIGHT_BYTES = 4.0
@@ -31,12 +33,14 @@ def exchanges_s(flow: work.Flow, cluster: Cluster, plan: Plan, moe: Scalar, prom
 
     **Returns:** seconds of tensor and of expert parallelism.
     """
-    w = flow.model
+    w, layer = flow.model, flow.work
     around, within = all_reduces_s(flow, cluster, plan, w.experts_per_token / plan.tp * plan.expert_tp)
     whole = above_zero(2.0 - plan.ep)  # 1: experts are split like the rest of the layer
     has_shared = jnp.where(w.shared_experts > 0, 1.0, 0.0)
     mlp = (1.0 - moe) * (1.0 - w.parallel_layers) + moe * (whole + (1.0 - whole) * has_shared)
-    tp = around * (1.0 + mlp) + moe * (1.0 - whole) * within
+    if not isinstance(layer.mixers, float):  # a half of a layer may be missing
+        mlp = (layer.halves - layer.mixers) * mlp
+    tp = around * (layer.mixers + mlp) + moe * (1.0 - whole) * within
     gathered = cluster.stack.tokens_gathered
     there = (1.0 - gathered) * dispatch_s(flow, cluster, plan, moe, prompts)
     return tp, there + gathered * moe * gathered_s(flow, cluster, plan)
@@ -52,7 +56,7 @@ def gathered_s(flow: work.Flow, cluster: Cluster, plan: Plan) -> Scalar:
     **Source:** NVIDIA, TensorRT LLM tech blog 18, One-Sided AlltoAll over NVLink, 2026: background.
     """
     stack, ranks = cluster.stack, plan.ep
-    whole = ranks * (flow.tokens / plan.tp) * flow.model.hidden * flow.activation_bytes
+    whole = ranks * (flow.tokens / plan.tp) * expert_width(flow.model) * flow.activation_bytes
     sizes = jnp.stack([whole * stack.dispatch_bytes_share, whole])
     groups, strides = jnp.stack([ranks, ranks]), jnp.stack([plan.expert_tp, plan.expert_tp])
     passes = collectives.ring_passes_s(cluster.network, sizes, groups, strides, stack)
@@ -69,9 +73,9 @@ def spread_s(service: Service, cluster: Cluster, plan: Plan, batch: Batch) -> Sc
 
     **Source:** Pope et al., arXiv 2211.05102, section 3.3.
     """
-    w, stack = service.model, cluster.stack
+    w, stack, heads = service.model, cluster.stack, layer_work(service.model).heads
     width = jnp.where(w.kv_rank > 0, 2.0 * w.kv_rank + w.rope_dim, w.qk_dim + w.v_dim)
-    sent = 0.5 * batch.sequences * batch.queries * (w.heads / plan.tp) * width * service.activation_bytes
+    sent = 0.5 * batch.sequences * batch.queries * (heads / plan.tp) * width * service.activation_bytes
     group = cache.copies(w, plan)
     each = collectives.all_to_all_s(cluster.network, sent, group, jnp.ones_like(group), stack.collective_launch_s)
     decodes = jnp.where(batch.sequences > 0.0, 1.0, 0.0)
@@ -94,7 +98,7 @@ def split_s(service: Service, cluster: Cluster, plan: Plan, batch: Batch) -> Sca
     w, stack, ranks = service.model, cluster.stack, plan.layout.cache_split
     latent = w.kv_rank > 0
     query, value = jnp.where(latent, w.kv_rank + w.rope_dim, w.qk_dim), jnp.where(latent, w.kv_rank, w.v_dim)
-    rows = batch.sequences * batch.queries * (w.heads / plan.tp) * ranks
+    rows = batch.sequences * batch.queries * (layer_work(w).heads / plan.tp) * ranks
     element = service.activation_bytes
     before = batch.prompts * cache.layer_mean(w, batch.prompt_context) * cache.token_bytes(service, plan)
     sizes = jnp.stack([rows * query * element, rows * (value * element + LOG_WEIGHT_BYTES), before])

@@ -8,7 +8,6 @@ from jaxtyping import Array
 from hwopt.hardware.cluster import Cluster
 from hwopt.model.layers.parameters import chip_weights, larger_layer, table_parameters
 from hwopt.model.numerics.maximum import above_zero, hard_maximum
-from hwopt.model.serving import cache
 from hwopt.model.serving.batch import Batch
 from hwopt.plan import Plan
 from hwopt.types import Scalar
@@ -31,7 +30,7 @@ class ServingFootprint(NamedTuple):
     """Bytes needed in the fullest chip's memory. The fields add up to the total."""
 
     weights_bytes: Array
-    cache_bytes: Array  # keys and values of all sequences
+    cache_bytes: Array  # keys, values and states of all sequences
     working_bytes: Array  # activations and logits of a pass
     reserve_bytes: Array
 
@@ -45,13 +44,13 @@ def draft_share(service: Service) -> Scalar:
     return jnp.where(service.drafted_tokens > 0.0, service.draft_fraction, 0.0)
 
 
-def footprint(service: Service, cluster: Cluster, plan: Plan, batch: Batch, resident: Scalar) -> ServingFootprint:
+def footprint(service: Service, cluster: Cluster, plan: Plan, batch: Batch, resident_bytes: Scalar) -> ServingFootprint:
     """Return the memory footprint of the fullest chip.
 
     **Arguments:**
 
     - `batch`: largest batch of a forward pass.
-    - `resident`: tokens in the KV cache of a replica, mean over layers.
+    - `resident_bytes`: bytes of all sequences of a replica in one layer on one chip, mean over layers (`cache.sequence_bytes`).
     """
     w, stack = service.model, cluster.stack
     weights = chip_weights(w, plan)
@@ -60,7 +59,7 @@ def footprint(service: Service, cluster: Cluster, plan: Plan, batch: Batch, resi
     weights_bytes = service.weight_bytes * weights.sharded(plan.weights_sharded) + wider * tables
     layer = larger_layer(w, weights.dense_layer, weights.moe_layer + weights.experts_layer)
     whole = plan.weights_sharded * stack.layers_whole * layer * service.weight_bytes  # gathered: current and next layer
-    kept = resident * cache.held_token_bytes(service, plan, stack) * (w.layers / plan.pp) * plan.fullest_stage
+    kept = resident_bytes * (w.layers / plan.pp) * plan.fullest_stage
     ffn = hard_maximum(w.ffn, w.expert_ffn * w.experts_per_token)
     row = service.activation_bytes * (4.0 * w.hidden + w.mlp_matrices * ffn / plan.tp)
     chunk = batch.prompt_tokens - above_zero(batch.prompt_tokens - CHUNK_TOKENS)

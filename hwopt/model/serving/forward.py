@@ -1,5 +1,6 @@
 """Time of one forward pass in serving: a batch of decoding sequences, of prompts, or of both (continuous batching)."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ from hwopt.hardware.cluster import Cluster
 from hwopt.model.chip.roofline import KernelTime, gemm_time, hbm_seconds_per_byte, kernel_time, stream_time, wide_rate
 from hwopt.model.chip.sustained_clock import settled
 from hwopt.model.layers import work
+from hwopt.model.layers.kinds import each_kind
 from hwopt.model.layers.layer_time import ExposedTime, all_layers, direction, layer_kernels
 from hwopt.model.layers.parameters import chip_weights, expert_copies
 from hwopt.model.network import collectives
@@ -20,6 +22,7 @@ from hwopt.model.training.schedule import Breakdown
 from hwopt.plan import Plan
 from hwopt.stack import Stack
 from hwopt.types import Scalar
+from hwopt.workload.layer_work import Core, layer_work, total
 from hwopt.workload.service import Service
 from hwopt.workload.transformer import Transformer
 
@@ -74,7 +77,9 @@ def active_experts(flow: work.Flow, plan: Plan) -> tuple[Scalar, Scalar]:
 
 
 def _flow(service: Service, batch: Batch) -> work.Flow:
-    return work.Flow(service.model, batch.rows, service.activation_bytes, service.routing_imbalance)
+    return work.Flow(
+        service.model, layer_work(service.model), batch.rows, service.activation_bytes, service.routing_imbalance
+    )
 
 
 def _table(service: Service, plan: Plan, batch: Batch) -> work.Gemms:
@@ -82,7 +87,8 @@ def _table(service: Service, plan: Plan, batch: Batch) -> work.Gemms:
     flow = _flow(service, batch)
     table = work.gemms(flow, plan)
     met, tokens = active_experts(flow, plan)
-    experts, head = work.IN_EXPERTS, work.IN_HEAD
+    at = work.places(service.model)
+    experts, head = at.experts, at.head
     return table._replace(
         m=table.m * (1.0 - experts - head) + experts * tokens + head * batch.sampled,
         n_launched=table.n_launched * (1.0 - experts + experts * met),  # one grouped kernel fills and drains once
@@ -90,36 +96,44 @@ def _table(service: Service, plan: Plan, batch: Batch) -> work.Gemms:
     )
 
 
-def attention_flops(w: Transformer, batch: Batch) -> tuple[Scalar, Scalar]:
-    """Return the FLOPs of one layer's attention core for one replica, all heads: of generated tokens and of prompts.
+def core_flops(core: Core, batch: Batch) -> tuple[Scalar, Scalar]:
+    """Return the FLOPs of a core of one layer for one replica: of generated tokens and of prompts.
 
-    - Generated tokens: `2 b q L a (d + d_v)` for b sequences with q tokens each over a context of L tokens, and a heads of key
-      and value dimensions d and d_v. Latent attention multiplies queries with the latent itself: `2 b q L a (2 r_kv + d_rope)`.
+    - Generated tokens: for b sequences with q tokens each over a context of L tokens, attention takes `2 b q L a (d + d_v)`, with
+      a heads of key and value dimensions d and d_v. Latent attention multiplies queries with the latent itself:
+      `2 b q L a (2 r_kv + d_rope)`.
     - Prompts: `2 c span a (d + d_v)` for c new tokens, where span is the cached tokens and half of the new ones.
+
+    A scan takes the same FLOPs for each token, whatever its context.
     """
-    width = w.qk_dim + w.v_dim
-    absorbed = jnp.where(w.kv_rank > 0, 2.0 * w.kv_rank + w.rope_dim, width)
-    decoding = 2.0 * batch.sequences * batch.queries * cache.layer_mean(w, batch.context) * w.heads * absorbed
-    span = cache.prompt_span(w, batch.prompt_context, batch.prompt_length)
-    return decoding, 2.0 * batch.prompt_tokens * span * w.heads * width
+    generated = batch.sequences * batch.queries
+    met = cache.kept_tokens(core.local, core.window, batch.context)
+    span = cache.prompt_span(core, batch.prompt_context, batch.prompt_length)
+    decoding = generated * total(met * core.decode_flops, core.decode_token_flops)
+    return decoding, batch.prompt_tokens * total(span * core.key_flops, core.token_flops)
+
+
+def attention_flops(w: Transformer, batch: Batch) -> Scalar:
+    """Return the FLOPs of the cores of one layer for one replica, mean over layers, of generated tokens and prompts."""
+    return cache.over_layers(w, lambda shape, _: total(*(sum(core_flops(c, batch)) for c in layer_work(shape).cores)))
 
 
 def _attention(service: Service, chip: Chip, stack: Stack, plan: Plan, batch: Batch, maximum: Maximum) -> KernelTime:
-    """Return the kernel time of one layer's attention core: decoding, which reads the KV cache, and prefill, as in training."""
-    w = service.model
+    """Return the kernel time of one layer's cores: decoding, which reads cache and state, and prefill, as in training."""
+    w, layer = service.model, layer_work(service.model)
     rate = wide_rate(chip, service) * stack.attention_forward_efficiency
-    decoding, prompts = (flops / plan.tp for flops in attention_flops(w, batch))
-    kept = cache.held_token_bytes(service, plan, stack)
-    read = batch.sequences * cache.layer_mean(w, batch.context) * kept * cache.reads(w, plan, stack)
+    attention, *others = layer.cores
+    decoding, prompts = (flops / plan.tp for flops in core_flops(attention, batch))
+    read = batch.sequences * cache.read_bytes(service, plan, stack, batch.context)
     read_time = kernel_time(decoding, rate, read, chip, 1.0, stack, maximum)
     some = lambda count: jnp.where(count > 0.0, 1.0, 0.0)
     starts = some(batch.sequences) * stack.attention_start_s + some(batch.prompts) * stack.prompt_start_s
     read_time = read_time._replace(launch_s=read_time.launch_s + starts)
 
-    heads = w.heads / plan.tp
-    own_heads = jnp.where(w.kv_rank > 0, heads, work.kv_heads_per_chip(w, plan))
-    streams = 2.0 * batch.prompt_tokens * (heads + own_heads) * (w.qk_dim + w.v_dim)
-    whole = cache.spread_token_bytes(service, plan, stack, 1.0)
+    heads = layer.heads / plan.tp
+    own_heads = work.kv_parts_per_chip(layer, plan)
+    streams = 2.0 * batch.prompt_tokens * (heads + own_heads) * (layer.qk_dim + layer.v_dim)
+    whole = cache.token_bytes(service, plan) * cache.sharing(service, plan, stack, 1.0)
     streams = streams + batch.prompts * cache.layer_mean(w, batch.prompt_context) * whole
     stored = stack.attention_scores_stored
     scores = stored * batch.prompt_tokens * (batch.prompt_context + batch.prompt_length) * heads
@@ -128,7 +142,30 @@ def _attention(service: Service, chip: Chip, stack: Stack, plan: Plan, batch: Ba
     computed = prompts * (1.0 + stored * unseen)
     of_prompts = kernel_time(computed, rate, streams, chip, 0.0, stack, maximum)
     unfused = stream_time(SCORE_BYTES * scores, chip, 0.0, stack)
-    return read_time.plus(of_prompts).plus(unfused)
+    time = read_time.plus(of_prompts).plus(unfused)
+    for each in others:
+        time = time.plus(_core(each, service, chip, stack, plan, batch, maximum))
+    return time
+
+
+def _core(
+    core: Core, service: Service, chip: Chip, stack: Stack, plan: Plan, batch: Batch, maximum: Maximum
+) -> KernelTime:
+    """Return the kernel time of an indexer or a scan in one layer: of generated tokens, then of prompts.
+
+    A generated token reads and writes the state of a scan; the keys of an indexer are read with the cache.
+    """
+    split = (1.0 - core.whole) / plan.tp + core.whole
+    decoding, prompts = (split * flops for flops in core_flops(core, batch))
+    rate = wide_rate(chip, service) * stack.attention_forward_efficiency
+    generated = batch.sequences * batch.queries
+    met = cache.kept_tokens(core.local, core.window, batch.context)
+    span = cache.prompt_span(core, batch.prompt_context, batch.prompt_length)
+    moved = generated * (core.score_bytes * met + core.state_bytes)
+    streams = batch.prompt_tokens * (service.activation_bytes * core.streamed + core.score_bytes * span)
+    some = lambda flops, kernels: jnp.where(flops > 0.0, kernels, 0.0)
+    one = kernel_time(decoding, rate, split * moved, chip, some(decoding, 1.0), stack, maximum)
+    return one.plus(kernel_time(prompts, rate, split * streams, chip, some(prompts, core.kernels), stack, maximum))
 
 
 def _in_halves(plan: Plan, batch: Batch) -> tuple[Scalar | float, Batch]:
@@ -149,7 +186,7 @@ def _head(service: Service, cluster: Cluster, plan: Plan, table: KernelTime, bat
     stack, w = cluster.stack, service.model
     logits = batch.sampled * w.vocab
     passes = stream_time(SAMPLING_BYTES * logits / plan.tp, cluster.chip, _SAMPLING_KERNELS, stack)
-    time = settled(cluster.chip, table.summed(work.IN_HEAD), beside=passes).plus(passes)
+    time = settled(cluster.chip, table.summed(work.places(w).head), beside=passes).plus(passes)
     one = jnp.ones_like(plan.tp)
     launch = stack.collective_launch_s
     embedded = batch.rows * w.hidden * service.activation_bytes
@@ -161,8 +198,8 @@ def _head(service: Service, cluster: Cluster, plan: Plan, table: KernelTime, bat
 def pass_flops(w: Transformer, batch: Batch) -> Scalar:
     """Return the model FLOPs of one pass of one replica: 2 per weight and token, the head for sampled tokens, attention."""
     layers = work.matrix_parameters(w) - w.vocab * w.hidden
-    decoding, prompts = attention_flops(w, batch)
-    return 2.0 * batch.rows * layers + 2.0 * batch.sampled * w.vocab * w.hidden + (decoding + prompts) * w.layers
+    cores = attention_flops(w, batch) * w.layers
+    return 2.0 * batch.rows * layers + 2.0 * batch.sampled * w.vocab * w.hidden + cores
 
 
 def pass_gemms(
@@ -186,31 +223,36 @@ def _layers(
     **Source:** DeepSeek-AI, DeepSeek-V3 Technical Report, arXiv 2412.19437, sections 3.4.1 and 3.4.2; SGLang, two-batch
     overlap.
     """
-    flow, w = _flow(service, batch), service.model
+    model = service.model
     if table is None:
         _, table = pass_gemms(service, cluster, plan, batch, maximum)
-    attention = _attention(service, cluster.chip, cluster.stack, plan, batch, maximum)
-    weights, spread = chip_weights(w, plan), exchanges.spread_s(service, cluster, plan, batch)
     overlap, parts = cluster.stack.ep_overlap, 1.0
     if plan.layout is not None:
         two = plan.layout.two_batches
-        spread, parts = spread + exchanges.split_s(service, cluster, plan, batch), 1.0 + two
+        parts = 1.0 + two
         overlap = (1.0 - two) * overlap + two * cluster.stack.two_batch_overlap
 
     eager = 1.0 - cluster.stack.passes_graphed * jnp.where(batch.prompts > 0.0, 0.0, 1.0)
     enqueued = eager * cluster.chip.host_slowness
 
-    def layer(moe: Scalar) -> ExposedTime:
-        kernels = layer_kernels(flow, cluster, plan, moe, table, attention)
+    def layer(shape: Transformer, moe: Scalar) -> ExposedTime:
+        part = service if shape is model else replace(service, model=shape)
+        times = table if shape is model else pass_gemms(part, cluster, plan, batch, maximum)[1]
+        flow, weights = _flow(part, batch), chip_weights(shape, plan)
+        attention = _attention(part, cluster.chip, cluster.stack, plan, batch, maximum)
+        spread = exchanges.spread_s(part, cluster, plan, batch)
+        if plan.layout is not None:
+            spread = spread + exchanges.split_s(part, cluster, plan, batch)
+        kernels = layer_kernels(flow, cluster, plan, moe, times, attention)
         launch = kernels.passes.launch_s + moe * cluster.stack.expert_start_s
         kernels = kernels._replace(passes=kernels.passes._replace(launch_s=launch)).settled(cluster.chip)
         tp, ep = exchanges.exchanges_s(flow, cluster, plan, moe, batch.prompt_tokens / batch.rows)
         comm = tp + spread, jnp.zeros_like(tp), ep
-        gather = exchanges.gather_s(service, cluster, plan, weights, moe)
+        gather = exchanges.gather_s(part, cluster, plan, weights, moe)
         gather = gather if plan.layout is None else gather / parts  # once for both halves
         return direction(cluster, kernels, comm, gather, moe, maximum, ep_overlap=overlap, layers=enqueued)
 
-    return all_layers(jnp.stack([w.dense_layers, w.moe_layers]), layer)
+    return all_layers(model, layer)
 
 
 def pass_time(service: Service, cluster: Cluster, plan: Plan, batch: Batch, maximum: Maximum) -> PassTime:
@@ -271,13 +313,24 @@ def floor_s(service: Service, cluster: Cluster, plan: Plan, batch: Batch) -> Sca
 
     **Returns:** s.
     """
-    w, chip = service.model, cluster.chip
+    stack, byte_s = cluster.stack, hbm_seconds_per_byte(cluster.chip)
+
+    def layer(shape: Transformer, moe: Scalar) -> Scalar:
+        part = replace(service, model=shape)
+        at = work.places(shape)
+        own = at.mixer + (1.0 - moe) * at.dense + moe * (at.moe + at.experts)
+        read = batch.sequences * cache.read_bytes(part, plan, stack, batch.context, 1.0)
+        states = total(*(batch.sequences * each.state_bytes / plan.tp for each in layer_work(shape).cores[1:]))
+        return total(jnp.sum(_stored_bytes(part, plan, batch) * own) + read, states)
+
+    count, each = each_kind(service.model, layer)
+    head = jnp.sum(_stored_bytes(service, plan, batch) * work.places(service.model).head)
+    return (jnp.sum(count * each) + head) * byte_s
+
+
+def _stored_bytes(service: Service, plan: Plan, batch: Batch) -> Array:
+    """Return the bytes of the weights that a pass reads on one chip, for each GEMM."""
     table = _table(service, plan, batch)
     low = table.low_precision
     element = low * service.weight_bytes + (1.0 - low) * 2.0
-    stored = jnp.where(table.n > 0, table.n * table.k * table.count, 0.0) * element
-    dense = work.IN_EVERY_LAYER * w.layers + work.IN_DENSE_LAYER * w.dense_layers
-    counts = dense + (work.IN_MOE_LAYER + work.IN_EXPERTS) * w.moe_layers + work.IN_HEAD
-    kept = cache.held_token_bytes(service, plan, cluster.stack) * w.layers
-    read = batch.sequences * cache.layer_mean(w, batch.context) * kept
-    return (jnp.sum(stored * counts) + read) * hbm_seconds_per_byte(chip)
+    return jnp.where(table.n > 0, table.n * table.k * table.count, 0.0) * element

@@ -213,11 +213,11 @@ def _reach(cluster: Cluster, chips: Scalar) -> Scalar:
 
 
 class _ChipGroup(NamedTuple):
-    """Plan of a group of chips, its largest batch, and the tokens in a replica's KV cache, mean over layers."""
+    """Plan of a group of chips, its largest batch, and the bytes of a replica's sequences in one layer on one chip."""
 
     plan: Plan
     batch: Batch
-    cached_tokens: Array
+    cached_bytes: Array
 
 
 def _memory(
@@ -301,8 +301,8 @@ def steady_state(service: Service, clusters: Sequence[Cluster], plan: Any, maxim
     works: tuple[Activity, ...] = (share.work,)
     least_s = answers_s = share.interval_s
     prompts_s = (1.0 - decodes) * least_s
-    resident = cache.layer_mean(shape, service.mean_context) * batch.sequences * own.pp
-    prompts = cache.layer_mean(shape, service.input_tokens) * first_batch.prompts
+    resident = cache.sequence_bytes(service, own, here.stack, service.mean_context) * batch.sequences * own.pp
+    prompts = cache.sequence_bytes(service, other, there.stack, service.input_tokens) * first_batch.prompts
     if two:
         load = service.load
         prompt_flops = pass_flops(shape, first_batch)

@@ -8,11 +8,14 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from hwopt.model.layers import work
+from hwopt.model.layers.kinds import each_kind, largest
 from hwopt.model.layers.parameters import Weights, larger_layer, table_parameters
 from hwopt.model.numerics.maximum import Maximum, above_zero, hard_maximum, several
 from hwopt.plan import Plan
 from hwopt.stack import Stack
 from hwopt.types import Scalar
+from hwopt.workload.layer_work import total
+from hwopt.workload.mechanisms.latent_experts import expert_width
 from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import Transformer
 
@@ -49,7 +52,7 @@ class Offloaded(NamedTuple):
         return self.weights_bytes + self.gradients_bytes + self.optimizer_bytes + self.activations_bytes
 
 
-def attention_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack) -> Scalar:
+def attention_activation_bytes(flow: work.Flow, run: TrainingRun, plan: Plan, stack: Stack) -> Scalar:
     """Return the bytes of one layer's attention core that selective recomputation avoids keeping.
 
     With stored scores, bytes per score are: softmax output 2, and with dropout its mask 1 and its output 2. A fused kernel
@@ -58,12 +61,12 @@ def attention_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack) -> Sc
     **Source:** the term `5 a s / h` of arXiv 2205.05198, eq. 2.
     """
     per_score = 2.0 + 3.0 * stack.dropout_masks
-    rows = work.tokens_per_chip(run, plan) * run.model.heads / plan.tp
-    stored = work.attention_score_elements(run, plan) * per_score
+    rows = flow.tokens * flow.work.heads / plan.tp
+    stored = work.attention_score_elements(run, plan, flow.work.heads) * per_score
     return stack.attention_scores_stored * stored + (1.0 - stack.attention_scores_stored) * 4.0 * rows
 
 
-def layer_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack, moe: Scalar | float) -> Scalar:
+def layer_activation_bytes(flow: work.Flow, run: TrainingRun, plan: Plan, stack: Stack, moe: Scalar | float) -> Scalar:
     """Return the bytes of one layer and micro-batch kept for the backward pass, without the attention core.
 
     - Around the tensor-parallel region: `residual_tensors` tensors of 2 h a token and dropout masks of h each. The tensors are
@@ -84,9 +87,9 @@ def layer_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack, moe: Scal
 
     **Source:** arXiv 2205.05198, eq. 4; adapters: arXiv 2106.09685.
     """
-    w, stated, adapted = run.model, run.stated("kept_bytes"), run.stated("adapted_mlp")
+    w, layer, stated, adapted = flow.model, flow.work, run.stated("kept_bytes"), run.stated("adapted_mlp")
     a = run.activation_bytes if stated is None else stated
-    tokens = work.tokens_per_chip(run, plan)
+    tokens = flow.tokens
     element = work.gemm_bytes_per_element(run)
     kept_cast = jnp.where(element < 2.0, stack.cast_inputs_kept, 0.0)  # only formats below 16 bit are casts
     twice = kept_cast * element
@@ -99,28 +102,30 @@ def layer_activation_bytes(run: TrainingRun, plan: Plan, stack: Stack, moe: Scal
     norms = 2.0 * a * around + outputs * narrow * inputs
     product = products * narrow + stack.activation_kept * a * (w.mlp_matrices - 2.0)
     outer = (norms + 2.0 * stack.dropout_masks * around) * w.hidden * tokens
-    kv_heads = jnp.where(w.kv_rank > 0, w.heads, hard_maximum(w.kv_heads, plan.tp))
-    latent = (w.query_rank + w.kv_rank + w.rope_dim) * tokens
-    heads = w.heads * (a * w.qk_dim + (a + twice) * w.v_dim) + a * kv_heads * (w.qk_dim + w.v_dim)
-    inner = heads * tokens / plan.tp + a * latent
+    if not isinstance(layer.halves, float):  # half of the norms are in an MLP
+        outer = 0.5 * layer.halves * outer
+    kv_parts = hard_maximum(layer.kv_parts, layer.kv_least * plan.tp)
+    heads = layer.heads * (a * layer.qk_dim + (a + twice) * layer.v_dim) + a * kv_parts * (layer.qk_dim + layer.v_dim)
+    more = 0.0 if isinstance(layer.kept, float) else a * layer.kept
+    inner = total(heads, more) * tokens / plan.tp + a * (layer.latent * tokens)
     mlp = a * (w.mlp_matrices - 1.0) + product
     dense = mlp * w.ffn * tokens / plan.tp
-    copies = work.expert_rank_tokens(work.flow(run, plan), plan)
-    experts = copies * (mlp * w.expert_ffn / plan.expert_tp + routed * w.hidden)
+    copies = work.expert_rank_tokens(flow, plan)
+    experts = copies * (mlp * w.expert_ffn / plan.expert_tp + routed * expert_width(w))
     shared = mlp * w.shared_experts * w.expert_ffn * tokens / plan.tp
     return outer + inner + (1.0 - moe) * dense + moe * (experts + shared)
 
 
-def layer_gradient_bytes(run: TrainingRun, plan: Plan, stack: Stack, moe: float) -> Scalar:
+def layer_gradient_bytes(flow: work.Flow, run: TrainingRun, plan: Plan, stack: Stack, moe: Scalar | float) -> Scalar:
     """Return the bytes of activation gradients while one layer runs backward.
 
     Every tensor of the layer has a gradient, also those that the forward pass does not keep. Routed experts weigh their outputs in
     fp32: `_ROUTED_BYTES` for each copy of a token and element.
     """
     every = replace(stack, residual_tensors=4.0, product_kept=1.0)
-    copies = work.expert_rank_tokens(work.flow(run, plan), plan)
-    routed = moe * copies * run.model.hidden * _ROUTED_BYTES
-    return layer_activation_bytes(replace(run, formats=None), plan, every, moe) + routed
+    copies = work.expert_rank_tokens(flow, plan)
+    routed = moe * copies * expert_width(flow.model) * _ROUTED_BYTES
+    return layer_activation_bytes(flow, replace(run, formats=None), plan, every, moe) + routed
 
 
 _ROUTED_BYTES = 18.0
@@ -190,30 +195,30 @@ def stage_activation_bytes(
     tokens = work.tokens_per_chip(run, plan)
     around = work.residual_share(plan)
     checkpoint = run.activation_bytes * w.hidden * tokens * around
-    core = attention_activation_bytes(run, plan, stack)
-    kept_core, chunk = (1.0 - plan.recompute_attention) * core, run.stated("chunk_tokens")
+    chunk = run.stated("chunk_tokens")
 
-    def layer(moe: float) -> tuple[Scalar, Scalar]:
-        body = layer_activation_bytes(run, plan, stack, moe)
-        kept = plan.recompute_full * checkpoint + (1.0 - plan.recompute_full) * (body + kept_core)
+    def layer(shape: Transformer, moe: Scalar) -> tuple[Scalar, Scalar]:
+        flow = work.flow(run if shape is w else replace(run, model=shape), plan)
+        core = attention_activation_bytes(flow, run, plan, stack)
+        body = layer_activation_bytes(flow, run, plan, stack, moe)
+        kept = plan.recompute_full * checkpoint
+        kept = kept + (1.0 - plan.recompute_full) * (body + (1.0 - plan.recompute_attention) * core)
         again = plan.recompute_full * (body + core)
-        return kept, again if chunk is None else again + layer_gradient_bytes(run, plan, stack, moe)
+        return kept, again if chunk is None else again + layer_gradient_bytes(flow, run, plan, stack, moe)
 
-    dense, dense_working = layer(moe=0.0)
-    moe, moe_working = layer(moe=1.0)
-    layers = (w.dense_layers * dense + w.moe_layers * moe) / w.layers  # one layer, mean of dense and MoE
-    kept = layers * layers_in_flight(run, plan, stack, w.layers)
-    working = larger_layer(w, dense_working, moe_working)
-    largest = larger_layer(w, weights.dense_layer, weights.moe_layer + weights.experts_layer)
+    count, (each_kept, each_working) = each_kind(w, layer)
+    kept = jnp.sum(count * each_kept) / w.layers * layers_in_flight(run, plan, stack, w.layers)
+    working = largest(count, each_working)
+    whole_layer = larger_layer(w, weights.dense_layer, weights.moe_layer + weights.experts_layer)
     summed = larger_layer(w, weights.dense_layer, weights.moe_layer)
     whole = 2.0 * run.activation_bytes * w.hidden * tokens * (1.0 - around)
     pending = stack.layers_whole * summed * run.weight_bytes * run.trainable_fraction
     pending += stack.table_gradient_bytes * w.vocab * w.hidden / plan.tp * run.trainable_fraction
-    layers_bytes = stack.layers_whole * largest * run.weight_bytes  # the current layer and the prefetched next one
+    layers_bytes = stack.layers_whole * whole_layer * run.weight_bytes  # the current layer and the prefetched next one
     if (layers := run.stated("layers_gathered")) is not None:
         tables, width = table_parameters(w, plan), run.gathered_weight_bytes
-        layers_bytes = layers * largest * width + tables * run.activation_bytes
-        pending = run.activation_bytes * tables + (run.activation_bytes + stack.gradient_bytes) * largest
+        layers_bytes = layers * whole_layer * width + tables * run.activation_bytes
+        pending = run.activation_bytes * tables + (run.activation_bytes + stack.gradient_bytes) * whole_layer
         pending *= plan.weights_sharded * run.trainable_fraction
     streamed = plan.weights_offloaded * layers_bytes
     if layers is not None:  # layers from the pool are those that are gathered

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import singledispatch
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from hwopt.model.chip.roofline import KernelTime, gemm_time, hbm_seconds_per_byt
 from hwopt.model.chip.sustained_clock import ClockModel, settled
 from hwopt.model.layers import work
 from hwopt.model.layers.layer_time import ExposedTime, all_layers, layer_time
-from hwopt.model.layers.parameters import Weights, expert_replicas
+from hwopt.model.layers.parameters import Weights, chip_weights, expert_replicas
 from hwopt.model.network import collectives, sites
 from hwopt.model.numerics.maximum import Maximum, above_zero, hard_maximum, hidden, jitter_fraction, overlapped, several
 from hwopt.model.training.footprint import Offloaded, micro_batches
@@ -67,7 +68,7 @@ class StepTime(NamedTuple):
 def _head(run: TrainingRun, cluster: Cluster, plan: Plan, table: KernelTime) -> ExposedTime:
     """Return the time of embedding, output head and loss for one micro-batch, forward and backward."""
     stack = cluster.stack
-    products = table.summed(work.IN_HEAD).scaled(2.0 + run.trainable_fraction)
+    products = table.summed(work.places(run.model).head).scaled(2.0 + run.trainable_fraction)
     passes = stream_time(2.0 * work.head_bytes(run, plan), cluster.chip, 6.0, stack)
     block = work.tokens_per_chip(run, plan) * run.model.hidden * run.activation_bytes
     one = jnp.ones_like(plan.tp)
@@ -92,9 +93,16 @@ def stage_times(
 def _(
     model: Transformer, run: TrainingRun, cluster: Cluster, plan: Plan, weights: Weights, maximum: Maximum
 ) -> tuple[ExposedTime, ExposedTime]:
-    table = gemm_time(work.gemms(work.flow(run, plan), plan), run, cluster.chip, cluster.stack, maximum)
-    layers = jnp.stack([model.dense_layers, model.moe_layers]) / plan.pp
-    stage = all_layers(layers, lambda moe: layer_time(run, cluster, plan, weights, table, moe, maximum))
+    gemms = lambda part: gemm_time(work.gemms(work.flow(part, plan), plan), part, cluster.chip, cluster.stack, maximum)
+    table = gemms(run)
+
+    def layer(shape: Transformer, moe: Scalar) -> ExposedTime:
+        if shape is model:
+            return layer_time(run, cluster, plan, weights, table, moe, maximum)
+        part = replace(run, model=shape)
+        return layer_time(part, cluster, plan, chip_weights(shape, plan), gemms(part), moe, maximum)
+
+    stage = all_layers(model, layer).scaled(1.0 / plan.pp)
     return stage, _head(run, cluster, plan, table)
 
 

@@ -101,7 +101,7 @@ def layer_communication(run, cluster, plan, moe: bool, of_prompts: float = 1.0) 
         if cluster.stack.dispatch_deduplicated == 1:
             distinct = of_prompts * distinct_domains(cluster, plan, w) + (1.0 - of_prompts)
         comm["ep"] = 2.0 * all_to_all(cluster, sent, plan.ep, plan.expert_tp, distinct)
-    heads = max(w.kv_heads / plan.tp, 1.0)
+    heads = w.heads / plan.tp if w.kv_rank > 0 else max(w.kv_heads / plan.tp, 1.0)
     keys_values = 2.0 * plan.micro_batch * run.sequence_length * heads * (w.qk_dim + w.v_dim)
     comm["cp"] = ring_pass(cluster, keys_values, plan.cp, plan.tp)
     return comm

@@ -9,7 +9,7 @@ import pytest
 
 from hwopt import catalog
 from hwopt.model.chip.roofline import HALF_SIZE_RATE, fastest_seconds_per_flop, gemm_time, half_size_growth
-from hwopt.model.layers.work import GEMMS, Gemms
+from hwopt.model.layers.work import GEMMS, Gemms, places
 from hwopt.model.numerics.maximum import hard_maximum
 from hwopt.types import PRECISIONS
 from tests.cases import replace
@@ -25,7 +25,8 @@ def run_in(precision: str):
 def gemm(name: str = "mlp_up", m: float = LARGE, chip=CHIP, precision: str = "bf16", **stack):
     """(compute, memory, HBM) seconds of one product of m rows and many columns and inner elements."""
     one = np.array([float(each == name) for each in GEMMS])
-    table = Gemms(m * one, LARGE * one, LARGE * one, LARGE * one, one, one)
+    in_experts = places(run_in(precision).model).experts
+    table = Gemms(m * one, LARGE * one, LARGE * one, LARGE * one, one, one, in_experts)
     with jax.enable_x64(True):
         time = gemm_time(table, run_in(precision), chip, replace(STACK, **stack), hard_maximum)
         at = GEMMS.index(name)

@@ -13,6 +13,7 @@ from hwopt.model.layers.work import Flow, imbalance
 from hwopt.model.serving.exchanges import LOG_WEIGHT_BYTES, split_s
 from hwopt.model.serving.steady_state import steady_pass
 from hwopt.output.text.plans import plan_document
+from hwopt.workload.layer_work import layer_work
 from tests.in_numpy import once
 
 SERVICE = catalog.service("deepseek-v3", mode="decode", precision="fp8", input_tokens=4096, output_tokens=1024)
@@ -64,7 +65,8 @@ def test_degrees_that_do_not_divide_the_experts():
 
 def test_copies_lower_imbalance_and_nothing_else():
     """An imbalance of 1 stays; 1.6 with a copy a rank is 1.3."""
-    flow = lambda busiest: Flow(SERVICE.model, np.float64(32.0), np.float64(2.0), np.float64(busiest))
+    work = layer_work(SERVICE.model)
+    flow = lambda busiest: Flow(SERVICE.model, work, np.float64(32.0), np.float64(2.0), np.float64(busiest))
     with_copies = plan(tp=1, ep=32, batch=8, redundant_experts=32)
     assert float(imbalance(flow(1.6), with_copies)) == pytest.approx(1.3)
     assert float(imbalance(flow(1.0), with_copies)) == 1.0

@@ -1,0 +1,55 @@
+"""Indexer: a few narrow heads score all keys, and attention reads only the keys with the highest scores."""
+
+from typing import Any
+
+from hwopt.types import numpy_or_jax
+from hwopt.workload.layer_work import COLUMNS, MIXER, WHOLE, Cache, Core, LayerWork, Product
+
+SCORE_BYTES = 8.0
+"""HBM bytes of an index score: written in 32 bit and read by the selection.
+
+**Source:** counted from DeepSeek-V3.2's published kernels (logits in fp32, then top-k), 4 to 12.
+"""
+
+
+def add(shape: Any, work: LayerWork) -> LayerWork:
+    """Return the work with an indexer of H heads of width d that selects k keys.
+
+    - Products: queries `r x H d` from the query latent (or the layer's width), one shared key `hidden x d`, and weights of the
+      heads `hidden x H` with a latent. With a latent every tensor-parallel rank has the whole indexer, else they divide it.
+    - Scores: `2 H d` FLOPs for each token and key of the whole span. Attention then has a span of at most k keys.
+    - Cache: the key of each token beside those of attention; a generated token reads all of the former and k of the latter.
+
+    Layers with `index_heads` = 0 attend to all keys.
+
+    **Source:** DeepSeek-AI, DeepSeek-V3.2, 2025, section 2.1; MiniMax-M3 configuration (`sparse_attention_config`), whose blocks
+    of keys count as their tokens.
+    """
+    where = numpy_or_jax(shape.index_heads, shape.query_rank).where
+    heads, width, latent = shape.index_heads, shape.index_dim, shape.query_rank > 0
+    has = where(heads > 0, 1.0, 0.0)
+    whole = where(latent, 1.0, 0.0)
+    key = has * (width + whole * heads)
+    products = (
+        Product("index_query", where(latent, shape.query_rank, shape.hidden), whole * (heads * width), MIXER, WHOLE),
+        Product("index_query_split", shape.hidden, (1.0 - whole) * (heads * width), MIXER, COLUMNS),
+        Product("index_key", shape.hidden, key, MIXER, WHOLE),
+    )
+    attention, *others = work.cores
+    scores = Core(2.0 * heads * width, 2.0 * heads * width, 0.0, 0.0, has * (heads + 1.0) * width, SCORE_BYTES, attention.local,
+                  attention.window, whole)  # fmt: skip
+    chosen, all_layers = where(heads > 0, shape.index_tokens, attention.window), where(heads > 0, 1.0, attention.local)
+    first, *more = work.caches
+    return work._replace(
+        products=(*work.products, *products),
+        cores=(attention._replace(local=all_layers, window=chosen), *others, scores),
+        caches=(
+            first._replace(read_local=all_layers, read_window=chosen),
+            *more,
+            Cache(1.0, has * width, first.local, first.window),
+        ),
+        channels=work.channels + 2.0 * has * (heads + 1.0) * width,
+        kept=work.kept + (1.0 - whole) * heads * width,
+        latent=work.latent + whole * heads * width + has * width,
+        ring=work.ring + has * width,
+    )
