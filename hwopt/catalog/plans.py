@@ -223,6 +223,8 @@ def check_heads(model: Transformer, tp: int) -> None:
     heads, groups = round(float(model.heads)), round(float(model.kv_heads))
     near = sorted(tensor_degrees(model), key=lambda d: abs(math.log(d / tp)))[:2]
     words = " or ".join(f"tp={d}" for d in sorted(near))
+    if model.kinds is not None and not splits_heads(model, tp):
+        raise UserError(f"plan: tp={tp} does not split the heads of every kind of layers evenly; try {words}")
     if heads % tp:
         raise UserError(f"plan: tp={tp} does not divide the {heads} attention heads; try {words}")
     if not splits_heads(model, tp):

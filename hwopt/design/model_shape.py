@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 from hwopt.design.variables import KNOWN, Ranges, Variable, count_of
+from hwopt.errors import UserError
 from hwopt.integers.relations import Divides, ProductLimit, Relation
 from hwopt.integers.system import Integer, integer
 from hwopt.workload.transformer import Transformer
@@ -32,7 +33,14 @@ def width(model: Transformer) -> Variable:
     """Return the width of a model as a variable, in steps of `KNOWN` or slightly more.
 
     A step has whole tiles and whole heads, in the model's proportions and in whole groups that share a key and a value.
+
+    **Raises:** `UserError` for a model with mechanisms whose sizes do not follow its width.
     """
+    if model.mechanisms:
+        raise UserError(
+            "variable hidden: the width cannot be free for a model with layers of several kinds, output gates, an indexer, scans "
+            "or latent experts: hwopt does not know how their sizes follow the width"
+        )
     heads, hidden, groups = (count_of(each) for each in (model.heads, model.hidden, model.kv_heads))
     shared = 1 if float(model.kv_rank) > 0.0 or groups == heads else groups
     least = math.lcm(hidden // math.gcd(heads, hidden), _TILE)  # with whole heads

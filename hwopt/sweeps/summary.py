@@ -8,8 +8,7 @@ import numpy as np
 
 from hwopt.design.design import Design
 from hwopt.hardware.cluster import Cluster
-from hwopt.model.kernels import kernels
-from hwopt.model.layers import work
+from hwopt.model.kernels import kernel_names, kernels
 from hwopt.model.report import FEASIBILITY_TOLERANCE
 from hwopt.sweeps.attributes import BOTTLENECK, flags, number, of_binding, of_case, of_metric, of_variable
 from hwopt.sweeps.program import OUTCOMES, PARTS
@@ -211,10 +210,9 @@ def _roofline(design: Design | None) -> Summary:
     bandwidth = float(cluster.chip.hbm_bandwidth_bytes_per_s)
     attainable = bandwidth * float(cluster.chip.hbm_efficiency)
     own = np.flatnonzero((flops > 0) & (seconds > 0) & (traffic_s > 0))
-    table = isinstance(getattr(design.inputs.workload, "model", None), Operators)
-    names = flags(
-        [f"operator {i + 1}" if table else work.GEMMS[i] for i in own], "GEMMs of a micro-batch forward, or of a pass"
-    )
+    model: Any = getattr(design.inputs.workload, "model", None)
+    each = [f"operator {i + 1}" for i in range(flops.size)] if isinstance(model, Operators) else kernel_names(model)
+    names = flags([each[i] for i in own], "GEMMs of a micro-batch forward, or of a pass")
     return {
         "roofline_intensity": ("kernel", flops[own] / (traffic_s[own] * attainable), names | {"units": "FLOP/B"}),
         "roofline_flops_per_s": ("kernel", flops[own] / seconds[own], names | {"units": "FLOP/s"}),

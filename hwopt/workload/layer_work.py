@@ -92,15 +92,15 @@ class LayerWork(NamedTuple):
     qk_dim: Scalar
     v_dim: Scalar
     cores: tuple[Core, ...]  # attention first
-    caches: tuple[Cache, ...]
-    state_bytes: Scalar | float  # of one sequence, whatever its length; tensor parallelism divides it
-    halves: Scalar | float  # 2: a mixer and an MLP, each with a norm and a residual sum; 1: one of them
-    mixers: Scalar | float  # 1: has a mixer, whose output tensor-parallel ranks add up
-    channels: Scalar | float  # elements of further elementwise passes for a token, each read or written once
-    kept: Scalar | float  # elements of a token kept for the backward pass, beside those of attention and MLP
+    caches: tuple[Cache, ...]  # that of attention first
     latent: Scalar  # elements of latent projections of a token, which every tensor-parallel rank has
-    ring: Scalar | float  # elements of a token that context parallelism gathers, beside keys and values
-    vectors: Scalar | float  # weights outside products and norms
+    state_bytes: Scalar | float = 0.0  # of one sequence, whatever its length; tensor parallelism divides it
+    halves: Scalar | float = 2.0  # 2: a mixer and an MLP, each with a norm and a residual sum; 1: one of them
+    mixers: Scalar | float = 1.0  # 1: has a mixer, whose output tensor-parallel ranks add up
+    channels: Scalar | float = 0.0  # elements of further elementwise passes for a token, each read or written once
+    kept: Scalar | float = 0.0  # elements of a token kept for the backward pass, beside those of attention and MLP
+    ring: Scalar | float = 0.0  # elements of a token that context parallelism gathers, beside keys and values
+    vectors: Scalar | float = 0.0  # weights outside products and norms
 
     def placed(self, place: str, *, replicated: bool | None = None) -> Scalar:
         """Return the weights of all products at a place.
@@ -147,8 +147,16 @@ def layer_work(shape: Transformer) -> LayerWork:
     element = own(where(has_latent, s.kv_rank + s.rope_dim, width))
     cache = Cache(where(has_latent, 1.0, s.kv_heads), element, s.local_layers_fraction, s.window_tokens)
     work = LayerWork(
-        products, heads, kv_parts, own(where(has_latent, 0.0, 1.0)), s.qk_dim, s.v_dim, (core,), (cache,), 0.0, 2.0, 1.0, 0.0, 0.0, own(latent), 0.0, 0.0,
-    )  # fmt: skip
+        products,
+        heads,
+        kv_parts,
+        own(where(has_latent, 0.0, 1.0)),
+        s.qk_dim,
+        s.v_dim,
+        (core,),
+        (cache,),
+        latent=own(latent),
+    )
     for stated, mechanism in mechanisms():
         if getattr(s, stated) is not None:
             work = mechanism(s, work)

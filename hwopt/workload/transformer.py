@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import singledispatch
 
 import equinox as eqx
 from jaxtyping import Array
 
-from hwopt.quantity import quantity, ratio, switch
+from hwopt.quantity import quantities, quantity, ratio, switch
 from hwopt.types import Scalar
 from hwopt.workload.layer_work import DENSE, EXPERTS, MIXER, MOE, layer_work, total
 
@@ -112,6 +112,14 @@ class Transformer(eqx.Module):
         return self.layers - self.moe_layers
 
     @property
+    def mechanisms(self) -> list[str]:
+        """Return the fields of the mechanisms that the shape states, and `kinds` where its layers are of several kinds."""
+        stated = [
+            name for name, each in quantities(Transformer).items() if each.absent and getattr(self, name) is not None
+        ]
+        return stated + ["kinds"] * (self.kinds is not None)
+
+    @property
     def each_kind(self) -> Transformer:
         """Return a shape for each kind of layers, in which all layers are of that kind. **Shapes:** (kind,) where kinds differ."""
         assert self.kinds is not None
@@ -130,18 +138,42 @@ def misaligned(qk_dim: float, v_dim: float) -> float:
     return float(bool(qk_dim % MATRIX_TILE or v_dim % MATRIX_TILE))
 
 
+def shapes_of_kinds(shape: Transformer) -> list[Transformer]:
+    """Return a shape for each kind of layers; the shape itself where it has no kinds. The numbers must be concrete."""
+    if (kinds := shape.kinds) is None:
+        return [shape]
+    return [
+        replace(
+            shape, kinds=None, moe_layers=shape.layers * moe, **{name: each[i] for name, each in kinds.values.items()}
+        )
+        for i, moe in enumerate(kinds.moe)
+    ]
+
+
 def splits_heads(shape: Transformer, tp: int) -> bool:
-    """Return whether a tensor-parallel degree gives each rank whole heads.
+    """Return whether a tensor-parallel degree gives each rank whole heads, in layers of every kind.
 
     Query heads must divide evenly. Key-value heads must divide evenly too or, where there are more ranks than heads,
-    each be copied to the same number of ranks.
+    each be copied to the same number of ranks. Heads and groups of a scan divide in the same way.
 
     **Source:** Megatron-Core, where `num_query_groups` is a multiple or a divisor of the tensor-parallel size; vLLM
     does the same.
     """
-    heads, groups = round(float(shape.heads)), round(float(shape.kv_heads))
-    latent = float(shape.kv_rank) > 0.0  # every rank has the latent, and computes keys and values of its own heads
-    return heads % tp == 0 and (latent or groups % tp == 0 or tp % groups == 0)
+    return all(
+        heads % tp == 0 and (groups % tp == 0 or tp % groups == 0)
+        for each in shapes_of_kinds(shape)
+        for heads, groups in _heads_and_groups(each)
+    )
+
+
+def _heads_and_groups(shape: Transformer) -> Iterator[tuple[int, int]]:
+    """Yield the query heads and key-value heads of attention, and heads and groups of a scan, where a layer has them."""
+    whole = lambda value: round(float(value))
+    if shape.attends is None or float(shape.attends):
+        latent = float(shape.kv_rank) > 0.0  # every rank has the latent, and computes keys and values of its own heads
+        yield whole(shape.heads), whole(shape.heads) if latent else whole(shape.kv_heads)
+    if shape.scan_heads is not None and float(shape.scan_heads) > 0.0:
+        yield whole(shape.scan_heads), whole(shape.scan_key_heads)
 
 
 def cache_copies(shape: Transformer, tp: int) -> int:
@@ -154,8 +186,8 @@ def splits_tiles(shape: Transformer, tp: int) -> bool:
     """Return whether each rank's share of the MLP consists of whole tiles of `MATRIX_TILE`; also true if the whole MLP
     does not.
     """
-    inner = round(float(shape.ffn))
-    return inner % MATRIX_TILE != 0 or inner % (tp * MATRIX_TILE) == 0
+    widths = (round(float(each.ffn)) for each in shapes_of_kinds(shape))
+    return all(inner % MATRIX_TILE != 0 or inner % (tp * MATRIX_TILE) == 0 for inner in widths)
 
 
 @singledispatch
