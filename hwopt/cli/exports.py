@@ -51,7 +51,7 @@ def check_export(name: str | None, workload: Any, chip: str, precision: str, wor
 
     entry = supported("chips", chip)
     if name in TRAINERS:
-        return FILES[name].check(f"--export {name}", entry.slug, architecture(entry), words)
+        return FILES[name].check(f"--export {name}", entry.slug, architecture(entry), words, workload.model)
     catalog.check_precision(chip, precision)
     KNOWN[name].check(f"--export {name}", entry.slug, architecture(entry), slot(precision))
 

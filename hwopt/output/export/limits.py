@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hwopt.output.export.mechanisms import dimensions
 from hwopt.output.text.plans import integral
 from hwopt.workload.service import Service
 
@@ -37,8 +38,16 @@ SERVING = (
         "ep x expert_tp = {ep} x {expert_tp} with tp = {tp}: experts must be spread over all ranks of one or more tensor "
         "parallel groups",
     ),
+    Limit(
+        lambda f: (f.scan_heads % f.tp > 0) | ((f.scan_key_heads > 1) & (f.scan_key_heads % f.tp > 0)),
+        "tp = {tp} with {scan_heads} heads of scans in {scan_key_heads} groups: it must divide both",
+    ),
 )
-"""Limits of all serving engines."""
+"""Limits of all serving engines.
+
+**Source:** of scans: vLLM, `MambaMixer2` and `GatedDeltaNetAttention`, which split both by tp; SGLang and TensorRT-LLM do the same
+(recalled).
+"""
 
 
 def features(workload: Any, plan: Any) -> Any:
@@ -46,11 +55,12 @@ def features(workload: Any, plan: Any) -> Any:
 
     **Arguments:** `plan`: one plan of one group of chips, or arrays of plans, shape (plan,) per leaf.
     """
+    parts = {**vars(dimensions(workload.model)), **vars(plan)}
+    left_out = ("layout", "differing")
     values = {
         name: np.asarray(value, np.float64)
-        for part in (workload.model, plan)
-        for name, value in vars(part).items()
-        if value is not None and name != "layout"
+        for name, value in parts.items()
+        if value is not None and name not in left_out
     }
     f: Any = SimpleNamespace(model=workload.model, **values)
     if isinstance(workload, Service):

@@ -16,6 +16,7 @@ from hwopt import escape
 from hwopt.errors import UserError
 from hwopt.output.export.engine import NVIDIA, Value
 from hwopt.output.export.limits import TRAINING, Limit
+from hwopt.output.export.mechanisms import mechanism_flags
 from hwopt.output.export.trainer import Trainer, TrainingLaunch
 from hwopt.run_words import switched
 from hwopt.workload.ramp import batch_quotients
@@ -55,6 +56,10 @@ LIMITS = (
     Limit(
         lambda f: (f.kv_rank == 0) & (f.kv_heads % f.tp > 0) & (f.tp % f.kv_heads > 0),
         "tp = {tp} with {kv_heads} key-value heads, of which it must be a multiple or a divisor",
+    ),
+    Limit(
+        lambda f: (f.scan_heads % (f.tp * f.cp) > 0) | (f.scan_key_heads % (f.tp * f.cp) > 0),
+        "tp = {tp} and cp = {cp} with {scan_heads} heads of scans in {scan_key_heads} groups: tp cp must divide both",
     ),
     Limit(
         lambda f: (f.cp > 1) & (f.length % (2 * f.cp) > 0),
@@ -295,6 +300,7 @@ def megatron_flags(asked: TrainingLaunch) -> tuple[dict[str, Value], dict[str, s
         "--context-parallel-size": split.cp,
         **({"--cp-comm-type": "p2p"} if split.cp > 1 else {}),
         **_experts(w, split, asked.launch.deduplicated, str(asked.launch.words.get("dispatcher", "deepep"))),
+        **mechanism_flags(asked.run.model, asked.launch.config, split.cp),
         **_run_words(asked),
         "--micro-batch-size": split.micro_batch,
         "--global-batch-size": asked.batch,
@@ -341,5 +347,6 @@ TRAINER = Trainer(
     words=WORDS,
     key="arguments",
     formats=("gradient_bytes",),
+    mechanisms=True,
     framework="megatron-lm",
 )

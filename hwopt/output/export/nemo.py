@@ -79,7 +79,7 @@ def _said(flag: str, value: Any, asked: TrainingLaunch) -> Any:
         return asked.split.virtual_stages
     if flag == "--moe-layer-freq":  # Megatron-LM's flag is an expression; the key takes a list
         return [int(layer >= asked.model.layers - asked.model.moe_layers) for layer in range(asked.model.layers)]
-    if flag in ("--window-size", "--window-attn-skip-freq"):
+    if flag in ("--window-size", "--window-attn-skip-freq", "--linear-attention-freq"):
         return [int(each) for each in value.strip("()[]").split(",")]
     return value
 
@@ -139,4 +139,6 @@ TRAINER = Trainer(
     limits=LIMITS,
     words=WORDS,
     formats=("gradient_bytes",),
+    mechanisms=True,
+    otherwise="; a recipe loads the model's shape from its checkpoint, so that it may still train with this plan's degrees",
 )

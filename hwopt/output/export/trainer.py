@@ -12,6 +12,7 @@ from hwopt.catalog.memory_formats import setting_of
 from hwopt.errors import UserError
 from hwopt.output.export.header import FIRST_HOST, Launch, host_count, slurm, torchrun
 from hwopt.output.export.limits import Limit, refusal
+from hwopt.output.export.mechanisms import dimensions, unexpressed
 from hwopt.output.export.model_facts import ModelFacts, megatron_facts
 from hwopt.output.text.plans import integral
 from hwopt.run_words import switched
@@ -55,6 +56,7 @@ class Trainer:
     - `words`: word of a run -> values that its settings can express (`hwopt.run_words`).
     - `fixes`: whether the software's own model code states the facts of the config.
     - `formats`: fields of `MemoryFormats` that the settings state, or that the software always has.
+    - `mechanisms`: whether the settings take the flags of `mechanisms.MECHANISMS`; `otherwise`: what to do where they do not.
     """
 
     title: str
@@ -70,14 +72,16 @@ class Trainer:
     framework: str = ""
     fixes: bool = False
     formats: tuple[str, ...] = ()
+    mechanisms: bool = False
+    otherwise: str = ""
 
     @property
     def is_script(self) -> bool:
         """Return whether the file is a script of bash."""
         return self.name.endswith(".sh")
 
-    def check(self, flag: str, chip: str, family: str, words: Mapping[str, str | float]) -> None:
-        """Raise `UserError` for chips that the software does not run on, and for words of a run that it cannot express."""
+    def check(self, flag: str, chip: str, family: str, words: Mapping[str, str | float], model: Any) -> None:
+        """Raise `UserError` for chips that the software does not run on, and words of a run or models that it cannot express."""
         if family not in self.families:
             raise UserError(
                 f"{flag}: {self.title} does not run on {chip} ({family}); it runs on {', '.join(self.families)}"
@@ -85,6 +89,12 @@ class Trainer:
         for name, known in self.words.items():
             if switched(words.get(name)) not in (None, *known):
                 raise UserError(f"{flag}: {self.title} cannot express {name}={words[name]}; it has {', '.join(known)}")
+        self.check_model(model, f"{flag}: ")
+
+    def check_model(self, model: Any, flag: str = "") -> None:
+        """Raise `UserError` for a model with a mechanism that the settings cannot express."""
+        if why := unexpressed(model, self.mechanisms):
+            raise UserError(f"{flag}{self.title} cannot express {why}{self.otherwise}")
 
 
 @dataclass(frozen=True)
@@ -112,7 +122,7 @@ class TrainingLaunch:
     @property
     def model(self) -> SimpleNamespace:
         """Return the model's dimensions as integers."""
-        return SimpleNamespace(**integral(vars(self.run.model)))
+        return dimensions(self.run.model)
 
     @property
     def split(self) -> SimpleNamespace:
@@ -151,6 +161,7 @@ def training_file(framework: str, trainer: Trainer, launch: Launch) -> TrainingF
 
     **Raises:** `UserError` for a plan or a format that the software cannot express.
     """
+    trainer.check_model(launch.workload.model)
     if why := refusal(trainer.limits, launch.workload, launch.plan):
         raise UserError(f"{trainer.title} cannot express {why}")
     asked = TrainingLaunch(launch)
