@@ -251,6 +251,11 @@ class MachineQuestion:
         return {name: getattr(self, name) for name in names}
 
     @property
+    def computed(self) -> str:
+        """Return the format of the GEMMs, of most of them where they have several."""
+        return self.precision
+
+    @property
     def _software(self) -> str:
         """Return the name of the software."""
         return self.stack or catalog.default_stack(self.chip, self.workload if self.trains else "", self.date)
@@ -301,7 +306,7 @@ class MachineQuestion:
         """Return the machine that the search starts from. A stock chip has its TDP as power limit, a new chip that of a
         socket.
         """
-        catalog.check_precision(self.chip, self.precision)
+        catalog.check_precision(self.chip, self.computed)
         surroundings = ("site", "sites", "reliability", "storage", "prices", "constants", "date")
         stated: dict[str, Any] = {"stack": self._software, "operation": self._operation, "recovery": self._recovery}
         stated |= self._fields(*surroundings) | peripherals

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar
 
 from hwopt import catalog
@@ -42,8 +43,11 @@ _CHOICES = CHOICES | {
     "stack": "software stack of the catalog, as listed by hwopt catalog stacks; default the chip's usual serving software",
     "input_tokens": "mean number of tokens in a prompt",
     "output_tokens": "mean number of tokens in an answer",
-    "weights": "number format of stored weights; default that of --precision",
-    "kv": "number format of the KV cache; default 8 bits if --precision is below 16 bits, else that of --precision",
+    "precision": "number format of the matrix multiplications: bf16, fp16, fp8, fp4, int8, tf32 or fp32; default that of the "
+    "published checkpoint, fp8 if it is in 16 bits",
+    "weights": "number format of stored weights; default that of --precision, else the published checkpoint's",
+    "kv": "number format of the KV cache; default the published checkpoint's, else 8 bits if --precision is below 16 bits, else "
+    "that of --precision",
     "cached_fraction": "fraction of prompt tokens that is found in the prefix cache",
     "decode_chip": "stock chip of the decode group, if it differs from --chip, which then does prefill; default the same chip",
     "split": "colocated (prefill and decode on the same chips) or disaggregated (a group of chips for each)",
@@ -67,6 +71,9 @@ _CHOICES = CHOICES | {
 MEAN, PERCENTS, USUAL_PERCENT = "mean", ("50", "95", "99"), "95"
 """Values of `ttft_percentile`, and its default where requests arrive at a stated rate."""
 
+_USUAL_PRECISION = "fp8"
+"""Format of the GEMMs, unless stated, of a checkpoint in 16 bit."""
+
 _COLOCATED = ("tp", "pp", "batch", "fullest_stage", "last_stage", "replicas")
 _DISAGGREGATED = (
     "prefill_tp", "prefill_pp", "prefill_batch", "prefill_fullest_stage", "prefill_last_stage", "prefill_replicas",
@@ -82,7 +89,7 @@ class ServingQuestion(MachineQuestion):
     workload: str = "llama3.1-70b"
     decode_chip: str = ""
     stack: str = ""
-    precision: str = "fp8"
+    precision: str = ""
     weights: str = ""
     kv: str = ""
     input_tokens: float = 2048.0
@@ -214,8 +221,18 @@ class ServingQuestion(MachineQuestion):
     def _software(self) -> str:
         return self.stack or catalog.serving_stack(self.chip, self.date)
 
+    @cached_property
+    def _stored(self) -> catalog.Formats | None:
+        """Return the formats of the published checkpoint; None where they are stated otherwise, or in 16 bit."""
+        return None if self.precision else catalog.stored_formats(self.workload, self.chips_of_groups)
+
+    @property
+    def computed(self) -> str:
+        return self.precision or (self._stored.precision if self._stored else _USUAL_PRECISION)
+
     def _service(self) -> Service:
-        stated = self._fields("input_tokens", "output_tokens", "precision", "cached_fraction", "requests_per_s")
+        stated = self._fields("input_tokens", "output_tokens", "cached_fraction", "requests_per_s")
+        stated |= {"precision": None if self._stored else self.computed, "chips": self.chips_of_groups}
         stated |= self._fields(
             "load", "drafted_tokens", "acceptance", "arrival_scv", "input_scv", "output_scv", "routing"
         )
@@ -266,8 +283,10 @@ class ServingQuestion(MachineQuestion):
         rate = f", {self.requests_per_s:g} requests a second" if self.requests_per_s else ""
         problem = Problem(
             name=self.name,
-            question=f"{self.aim}: {catalog.named(self.workload)} in {self.precision}, {answers}{rate}, "
-            f"{self._within(budgets, continuous)}" + self._handed_over,
+            question=f"{self.aim}: {catalog.named(self.workload)} in {self.computed}, {answers}{rate}, "
+            f"{self._within(budgets, continuous)}"
+            + self._handed_over
+            + (f"; {self._stored.words}" if self._stored else ""),
             objective=metric(self.minimised),
             variables=self._variables(template, continuous),
             budgets=budgets,

@@ -20,6 +20,7 @@ from hwopt.catalog.calibrations import (
     usual_operation,
     with_constants,
 )
+from hwopt.catalog.checkpoints import Formats, stored_formats
 from hwopt.catalog.chips import check_precision, chip, default_stack, stack, with_words
 from hwopt.catalog.clusters import cluster, cluster_pair, prices
 from hwopt.catalog.export_rules import export_rule
@@ -73,6 +74,7 @@ __all__ = [
     "SPEED_OF_LIGHT",
     "USUAL_LINES",
     "Calibration",
+    "Formats",
     "Record",
     "Slice",
     "StatedQuantity",
@@ -135,6 +137,7 @@ __all__ = [
     "stack",
     "stated_ramp",
     "storage",
+    "stored_formats",
     "system_of",
     "topology",
     "training_run",

@@ -91,7 +91,7 @@ def _row(operator: Operator) -> dict[str, Any]:
 
 
 def _ignored(whole: Mapping[str, Any], config: Mapping[str, Any], where: str) -> list[str]:
-    """Return notes on the omissions of an estimate: approximated mechanisms, multi-token prediction, weight formats, towers.
+    """Return notes on the omissions of an estimate: approximated mechanisms, multi-token prediction, towers.
 
     **Raises:** `UserError` for a weight format that is not a table of keys.
     """
@@ -105,7 +105,6 @@ def _ignored(whole: Mapping[str, Any], config: Mapping[str, Any], where: str) ->
         if key in QUANTIZED and value is not None:
             if not isinstance(value, dict):
                 raise UserError(f"{where}: '{key}' must be a table of keys, not {short(value)}")
-            said += [f"ignores {key} {short(value.get('quant_method') or value.get('bits'))}"] if value else []
         elif key not in config and key.endswith("_config") and key != "text_config" and value not in OFF:
             said.append(f"ignores {key}{_tower(value)}")
     return said
@@ -113,9 +112,9 @@ def _ignored(whole: Mapping[str, Any], config: Mapping[str, Any], where: str) ->
 
 def _stored(*parts: Mapping[str, Any]) -> str:
     """Return the weight format in the words of `quantization_config`, such as `compressed-tensors pack-quantized`."""
-    tables = [part["quantization_config"] for part in parts if isinstance(part.get("quantization_config"), dict)]
-    words = [table.get(key) for table in tables for key in ("quant_method", "quant_algo", "format")]
-    return " ".join(dict.fromkeys(word for word in words if isinstance(word, str)))
+    tables = {key: part[key] for part in parts for key in QUANTIZED if isinstance(part.get(key), dict) and part[key]}
+    words = [table.get(key) for table in tables.values() for key in ("quant_method", "quant_algo", "format")]
+    return " ".join(dict.fromkeys(word for word in words if isinstance(word, str))) or " ".join(tables)
 
 
 def _tower(keys: Any) -> str:

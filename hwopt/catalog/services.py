@@ -1,10 +1,11 @@
 """Inference services: requests and number formats around a model of the catalog, and integer serving plans."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hwopt.catalog import day_curves
+from hwopt.catalog.checkpoints import stored_formats
 from hwopt.catalog.chips import architecture, default_stack, slot
 from hwopt.catalog.dates import software_of
 from hwopt.catalog.load import LARGEST, leaf, positive, supported
@@ -89,9 +90,10 @@ def service(
     mode: str = "serve",
     input_tokens: float | None = None,
     output_tokens: float | None = None,
-    precision: str = "bf16",
+    precision: str | None = None,
     weights: str | None = None,
     kv: str | None = None,
+    chips: Sequence[str | Path] = (),
     cached_fraction: float = 0.0,
     requests_per_s: float = 0.0,
     load: float = LOAD,
@@ -114,9 +116,11 @@ def service(
     - `name`: as in `transformer`.
     - `mode`: serve (both phases), prefill or decode.
     - `input_tokens`, `output_tokens`: of the mean request.
-    - `precision`: format of the layers' GEMMs.
-    - `weights`: format of stored weights; by default the GEMMs'.
-    - `kv`: format of keys and values; by default 8 bit where GEMMs are narrower than 16 bit, else the GEMMs'.
+    - `precision`: format of the layers' GEMMs; by default the published checkpoint's, see `stored_formats`, else bf16.
+    - `weights`: format of stored weights; by default the GEMMs' where these are stated, else the checkpoint's.
+    - `kv`: format of keys and values; by default the checkpoint's where `precision` is not stated. Otherwise it is 8 bit
+      where GEMMs are narrower than 16 bit, else the GEMMs'.
+    - `chips`: those that serve. GEMMs in a format that one of them has no units for run in 16 bit, with weights as stored.
     - `cached_fraction`: share of prompt tokens whose keys and values are cached.
     - `requests_per_s`: arrival rate; 0: as many as the machine can answer.
     - `load`: utilization of disaggregated prefill chips.
@@ -138,7 +142,12 @@ def service(
         peak_over_mean = max(day_curves.day_curve(day_curve))
     if not isinstance(mode, str) or mode not in MODES:
         raise UserError(f"mode '{mode}': {suggest(mode, MODES)}")
+    formats = stored_formats(name, chips) if precision is None else None
+    precision = precision or (formats.precision if formats else "bf16")
     place, bytes_each = slot(precision), _stored(precision)
+    weight_bytes, mix = bytes_each, tuple(float(each == place) for each in PRECISIONS)
+    if formats is not None:
+        weight_bytes, mix, kv = formats.weight_bytes, formats.gemm_precision, kv or formats.kv
     prefills, decodes = MODES[mode]
     drafted = _not_negative("drafted_tokens", drafted_tokens)
     if drafted != round(drafted):
@@ -167,8 +176,8 @@ def service(
         "drafted_tokens": drafted,
         "acceptance": _share("acceptance", acceptance),
         "draft_fraction": _share("draft_fraction", draft_fraction),
-        "gemm_precision": [float(each == place) for each in PRECISIONS],
-        "weight_bytes": _stored(weights or precision),
+        "gemm_precision": mix,
+        "weight_bytes": _stored(weights) if weights else weight_bytes,
         "kv_bytes": _stored(kv or ("fp8" if bytes_each < 2.0 else precision)),
         "activation_bytes": max(2.0, bytes_each),
         "routing_imbalance": positive(routing_imbalance, "routing_imbalance", least=1.0),

@@ -13,7 +13,11 @@ PREFILL, DECODE = Modes(("serve", "prefill"), "prefill"), Modes(("serve", "decod
 
 _MODE = Flag("--mode", ", ".join(_MODES := (*TRAINING.names, *SERVICE.names)), one_of(*_MODES), "train")
 _PRECISION = Flag(
-    "--precision", "number format of the matrix multiplications: bf16, fp16, fp8, fp4, int8, tf32 or fp32", TEXT, "bf16"
+    "--precision",
+    "number format of the matrix multiplications: bf16, fp16, fp8, fp4, int8, tf32 or fp32 (of a service: the "
+    "published checkpoint's, if it is narrower than 16 bits)",
+    TEXT,
+    "bf16",
 )
 CONSTANTS = Flag(
     "--constants",
@@ -104,9 +108,10 @@ REQUESTS = (
     _PRECISION,
     Flag("--input-tokens", "mean number of tokens in a prompt (default 2048)", NOT_NEGATIVE, None, SERVICE),
     Flag("--output-tokens", "mean number of tokens in an answer (default 512)", NOT_NEGATIVE, None, SERVICE),
-    Flag("--weights", "number format of stored weights (default: --precision)", TEXT, None, SERVICE),
-    Flag("--kv", "number format of the KV cache (default: 8 bits if --precision is below 16 bits, else --precision)", TEXT, None,
+    Flag("--weights", "number format of stored weights (default: --precision, else the published checkpoint's)", TEXT, None,
          SERVICE),
+    Flag("--kv", "number format of the KV cache (default: the published checkpoint's, else 8 bits if --precision is below 16 bits, "
+         "else --precision)", TEXT, None, SERVICE),
     Flag("--cached-fraction", "fraction of prompt tokens that is found in the prefix cache (default 0)", SHARE, None, SERVICE),
     Flag("--requests-per-s", "arrival rate of requests, which share the machine's cost (default: the machine's capacity)",
          NOT_NEGATIVE, None, SERVICE),

@@ -4,6 +4,7 @@ The module defines the flag and checks it before any search. It then writes the 
 """
 
 import argparse
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -108,6 +109,7 @@ def launch_files(
         getattr(options, "stack", None) or stack,
         min(float(of.dispatch_deduplicated), float(of.capabilities.deduplicated_dispatch)) > 0.0,
         implied(run_words(options)),
+        math.nan if trains else _checkpoint_bytes(name),
     )
     if isinstance(known, trainer.Trainer):
         told = trainer.training_file(software, known, launch)
@@ -115,6 +117,17 @@ def launch_files(
         return Rendered(lambda: asked() | document, lambda: trainer.file_text(known, told, launch))
     served = settings.launch_settings(software, launch)
     return Rendered(lambda: asked() | settings.launch_document(served), lambda: settings.launch_text(served, launch))
+
+
+def _checkpoint_bytes(name: str) -> float:
+    """Return the mean bytes of a published weight; not a number for 16 or 32 bit, and for formats that are not known."""
+    from hwopt import catalog
+
+    try:
+        formats = catalog.stored_formats(name)
+    except UserError:
+        return math.nan
+    return math.nan if formats is None else formats.weight_bytes
 
 
 def _expressible(flag: str, known: Any, workload: Any, best: Any, again: Callable[..., Any]) -> tuple[Any, str]:

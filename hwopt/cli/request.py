@@ -14,7 +14,7 @@ from typing import Any
 from hwopt import catalog, escape
 from hwopt.calibration.intervals import Interval, PredictionContext, machine_interval, widest
 from hwopt.catalog.systems import usual_rack
-from hwopt.cli.cluster_flags import MACHINE, REQUESTS, RUN, RUN_WORDS, TRAINING, run_words
+from hwopt.cli.cluster_flags import MACHINE, REQUESTS, RUN, RUN_WORDS, SERVICE, TRAINING, run_words
 from hwopt.cli.flags import Flag, foreign
 from hwopt.design.provenance import Provenance
 from hwopt.errors import UserError
@@ -187,11 +187,19 @@ def cluster_request(options: argparse.Namespace, flags: Iterable[Flag]) -> Clust
         raise UserError(
             f"{flag} applies to {modes.words}, not to mode {options.mode}: remove it, or use --mode {others}"
         )
+    if _as_published(options):
+        return _serving(options)
     catalog.check_precision(options.chip, options.precision)
     if getattr(options, "decode_chip", None) is not None:
         catalog.check_precision(options.decode_chip, options.precision)
     _split_plan(options)
     return _training(options) if options.mode in TRAINING.names else _serving(options)
+
+
+def _as_published(options: argparse.Namespace) -> bool:
+    """Return whether a service has the formats of the published checkpoint, because no flag states those of its GEMMs."""
+    stated = {*options.given, *(getattr(options, "choices", None) or {})}
+    return options.mode in SERVICE.names and "precision" not in stated and bool(catalog.checkpoint(options.workload))
 
 
 def _split_plan(options: argparse.Namespace) -> None:
@@ -261,7 +269,14 @@ def _training(options: argparse.Namespace) -> ClusterRequest:
 
 
 def _serving(options: argparse.Namespace) -> ClusterRequest:
-    service = catalog.service(options.workload, **_values(options, REQUESTS))
+    asked, formats = _values(options, REQUESTS), None
+    if _as_published(options):
+        chips = [chip for chip in (options.chip, getattr(options, "decode_chip", None)) if chip is not None]
+        formats = catalog.stored_formats(options.workload, chips)
+        asked |= {"precision": None, "chips": chips}
+    service = catalog.service(options.workload, **asked)
+    if formats is not None:
+        options.precision = formats.precision
     stack = catalog.serving_stack(options.chip, options.date)
     return ClusterRequest(
         options,
@@ -270,7 +285,7 @@ def _serving(options: argparse.Namespace) -> ClusterRequest:
         stack,
         partial(machine_interval, service, options.chip, stack, catalog.calibration(options.constants)),
         service_document(service, options.mode),
-        f", mode {options.mode}\n{requests_line(service)}",
+        f", mode {options.mode}\n{requests_line(service, formats.words if formats else '')}",
     )
 
 

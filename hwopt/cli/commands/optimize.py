@@ -155,7 +155,7 @@ def _check_export(options: argparse.Namespace, objective: Any) -> None:
     if "*" not in open_.values():
         workload = one.problem().template.workload
         for chip in _chips(one):
-            check_export(options.export, workload, chip, one.precision, {})
+            check_export(options.export, workload, chip, one.computed, {})
 
 
 def _chips(objective: Any) -> tuple[str, ...]:
@@ -172,14 +172,14 @@ def _launch_files(options: argparse.Namespace, objective: Any, solution: Any) ->
     workload, cluster, plan = solution.inputs
     chips, count = _chips(objective), float(cluster.chips)
     for chip in chips:
-        check_export(options.export, workload, chip, objective.precision, {})
+        check_export(options.export, workload, chip, objective.computed, {})
     of = f"{count:,.0f} x {chips[0]}"
     if len(chips) > 1:
         of = f"{count:,.0f} chips, {chips[0]} for prefill and {chips[1]} for decode"
     name = objective.workload
-    title = escape.line(f"{catalog.named(name)} on {of}, {objective.precision}")
+    title = escape.line(f"{catalog.named(name)} on {of}, {objective.computed}")
     named = dict(zip(("chip", "decode_chip"), chips, strict=False))
-    asked = lambda: {"workload": objective.workload, **named, "chips": round(count), "precision": objective.precision}
+    asked = lambda: {"workload": objective.workload, **named, "chips": round(count), "precision": objective.computed}
     best = PlanCandidate(plan, solution.report, solution.objective)
     limits = {each.metric.name: each.limit for each in solution.problem.budgets if each.metric.name in LIMITS.values()}
     again = lambda allowed: best_plan(

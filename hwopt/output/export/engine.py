@@ -1,5 +1,6 @@
 """Declaration of a serving engine, and the settings that it writes for a group of chips."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -81,8 +82,8 @@ STORED = {"bf16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5}
 """Bytes per weight, where weights are stored in the format of the GEMMs."""
 
 
-_OWN = {"mxfp4": 0.5, "fp8": 1.0}
-"""Bytes per weight of a checkpoint, by the first word of its format."""
+_ROUNDING = 1e-6
+"""Relative difference up to which bytes of a weight are equal."""
 
 
 def weights(group: EngineGroup, formats: Mapping[str, Mapping[str, Value]]) -> tuple[dict[str, Value], list[str]]:
@@ -94,8 +95,8 @@ def weights(group: EngineGroup, formats: Mapping[str, Mapping[str, Value]]) -> t
     """
     if group.checkpoint:
         own = f"the checkpoint is stored in {group.checkpoint}, which the engine reads from its config.json; no argument sets it"
-        same = _OWN.get(group.checkpoint.partition(" ")[0]) == group.weight_bytes
-        planned = f"; the plan assumes weights of {group.weight_bytes:g} B (--weights)"
+        same = math.isclose(group.checkpoint_bytes, group.weight_bytes, rel_tol=_ROUNDING)
+        planned = f"; the plan assumes weights of {group.weight_bytes:.3g} B (--weights)"
         return dict(formats["bf16"]), [own if same else own + planned]
     if group.weight_bytes == STORED[group.precision]:
         notes = []

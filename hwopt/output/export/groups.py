@@ -51,7 +51,9 @@ class EngineGroup:
     precision: str  # format of the GEMMs
     weight_bytes: float
     kv_bytes: float
+    sparse_latent: bool  # sparse latent attention, by an indexer
     checkpoint: str = ""  # format of the published weights, where it is not 16 or 32 bit
+    checkpoint_bytes: float = math.nan  # of one of them, on average; not a number where that is not known
 
     @property
     def sequences(self) -> int:
@@ -115,4 +117,5 @@ def _group(role: str, service: Service, plan: Plan, batch: Batch) -> EngineGroup
         precision=PRECISIONS[int(np.argmax(np.asarray(service.gemm_precision)))],
         weight_bytes=float(service.weight_bytes),
         kv_bytes=float(service.kv_bytes),
+        sparse_latent=service.model.index_heads is not None and float(service.model.kv_rank) > 0.0,
     )

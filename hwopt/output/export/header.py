@@ -30,7 +30,8 @@ class Launch:
     - `reproduce`: command line that predicts the plan again.
     - `config`: keys of the model's `config.json` that are known.
     - `gradient_bytes`: bytes of a gradient; 4 unless the plan's software reduces 2.
-    - `families`: families of the chips; `checkpoint`: format of the published weights.
+    - `families`: families of the chips.
+    - `checkpoint`: format of the published weights; `checkpoint_bytes`: mean bytes of one.
     - `passed`: sentence on a better plan that the software cannot express.
     - `deduplicated`: whether of a token's copies for experts of one scale-up domain only one travels there (DeepEP).
     - `software`: stack of the catalog whose efficiencies the prediction assumes.
@@ -50,6 +51,7 @@ class Launch:
     software: str = ""
     deduplicated: bool = False
     words: Mapping[str, str | float] = field(default_factory=dict)
+    checkpoint_bytes: float = math.nan
 
     @property
     def predicted(self) -> dict[str, float]:

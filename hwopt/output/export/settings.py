@@ -82,7 +82,10 @@ def launch_settings(framework: str, launch: Launch) -> LaunchSettings:
     engine, service, report = ENGINES[framework], launch.workload, launch.report
     if why := refusal(engine.limits, service, launch.plan):
         raise UserError(f"{engine.title} cannot express {why}")
-    groups = [replace(each, checkpoint=launch.checkpoint) for each in groups_of(service, launch.plan)]
+    groups = [
+        replace(each, checkpoint=launch.checkpoint, checkpoint_bytes=launch.checkpoint_bytes)
+        for each in groups_of(service, launch.plan)
+    ]
     written = [engine.write(group) for group in groups]
     hosts = [_hosts(each, launch) for each in groups]
     started = [_launch(engine, report, *each) for each in zip(groups, written, hosts, strict=True)]

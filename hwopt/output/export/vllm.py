@@ -13,6 +13,15 @@ _FORMATS: dict[str, dict[str, Value]] = {
     "fp4": {"--quantization": "modelopt_fp4"},
 }
 
+_SPARSE_LATENT = (
+    "sparse latent attention keeps fp8 keys and values as fp8_ds_mla: 512 B of latent, 16 B of scales and 128 B of rotary key in "
+    "16 bit for each token and layer (656 B), more than the plan's 1 B for each of its numbers"
+)
+"""Note on the KV cache of DeepSeek-V3.2.
+
+**Source:** vLLM, `DeepseekV32ForCausalLM` in `model_executor/models/config.py` (recalled).
+"""
+
 _CONNECTORS = {"prefill": "kv_producer", "decode": "kv_consumer"}
 
 
@@ -56,6 +65,8 @@ def write(group: EngineGroup) -> Written:
     if group.role in _CONNECTORS:
         moves = {"kv_connector": "NixlConnector", "kv_role": _CONNECTORS[group.role]}
         arguments["--kv-transfer-config"] = json.dumps(moves)
+    if group.sparse_latent and group.kv_bytes == 1.0:
+        notes.append(_SPARSE_LATENT)
     if group.pp > 1:
         notes.append(
             f"vLLM forms micro-batches itself from all {group.sequences} sequences: {group.batch} on each of {group.pp} stages"

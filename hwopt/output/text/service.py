@@ -17,8 +17,8 @@ def service_document(service: Service, mode: str) -> dict[str, Any]:
     return {"mode": mode} | {name: number(getattr(service, name)) for name in _ASKED}
 
 
-def requests_line(service: Service) -> str:
-    """Return the requirements on a service, in words."""
+def requests_line(service: Service, stored: str = "") -> str:
+    """Return the requirements on a service, in words. **Arguments:** `stored`: the formats of its checkpoint, in words."""
     cached, drafted = float(service.cached_fraction), float(service.drafted_tokens)
     words = [f"{float(service.input_tokens):,.0f} input tokens" + (f" ({100 * cached:.3g} % cached)" if cached else "")]
     if float(service.decodes):
@@ -26,4 +26,4 @@ def requests_line(service: Service) -> str:
     if drafted:
         words.append(f"{drafted:.0f} drafted per step, {100 * float(service.acceptance):.3g} % accepted")
     formats = f"{float(service.weight_bytes):.3g} B per weight, {float(service.kv_bytes):.3g} B per key or value"
-    return fact("requests", f"{', '.join(words)}; {formats}")
+    return fact("requests", "; ".join(filter(None, (", ".join(words), formats, stored))))

@@ -1,6 +1,7 @@
 """Launch settings of services: arguments that the software knows, degrees that multiply to the chips, refusals, text for bash."""
 
 import json
+import math
 import subprocess
 from dataclasses import replace
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 
 from hwopt import catalog
-from hwopt.catalog.load import sources
+from hwopt.catalog.load import leaf, sources
 from hwopt.cli import exports, main
 from hwopt.errors import UserError
 from hwopt.output.export.engine import STORED
@@ -244,15 +245,20 @@ def test_no_argument_contradicts_a_checkpoint(framework):
         stored = catalog.checkpoint(name)
         assert stored == OWN_FORMATS.get(name, "")
         for precision in engine.formats:
-            asked = replace(group, precision=precision, weight_bytes=STORED[precision], checkpoint=stored)
+            formats = catalog.stored_formats(name)
+            own = formats.weight_bytes if formats else math.nan
+            asked = replace(
+                group, precision=precision, weight_bytes=STORED[precision], checkpoint=stored, checkpoint_bytes=own
+            )
             written = engine.write(asked)
             if not stored:
                 assert written == plainly[precision]
                 continue
             assert "--quantization" not in written.arguments and "quant" not in json.dumps(written.config)
             [note] = [each for each in written.notes if each.startswith(f"the checkpoint is stored in {stored},")]
-            differs = STORED[precision] != {"mxfp4": 0.5, "fp8": 1.0}[stored]
-            assert ("the plan assumes weights of" in note) == differs
+            assert ("the plan assumes weights of" in note) == (STORED[precision] != own)
+            published = engine.write(replace(asked, weight_bytes=own))
+            assert not any("the plan assumes weights of" in each for each in published.notes)
 
 
 def test_formats_of_checkpoints_have_a_source():
@@ -289,6 +295,26 @@ def test_gpt_oss_is_exported_as_it_is_published(capsys):
     assert main(["plan", "--mode", "serve", *flags, "--export", "vllm"]) == 0
     text = capsys.readouterr().out
     assert "--quantization" not in text and "stored in mxfp4" in text and "the plan assumes weights of 1 B" in text
+    assert main(["plan", "--mode", "serve", *flags[:-2], "--export", "vllm"]) == 0
+    text = capsys.readouterr().out
+    assert "--quantization" not in text and "stored in mxfp4" in text and "the plan assumes weights" not in text
+    assert "mxfp4 in experts, bf16 elsewhere, as in the catalog's checkpoint" in text
+
+
+def test_scans_divide_and_sparse_latent_attention_says_how_it_stores_fp8():
+    """tp must divide a scan's heads and groups; vLLM keeps fp8 latents of sparse attention in a layout of its own."""
+    scan = {name: leaf(value) for name, value in {"scan_heads": 48.0, "scan_key_heads": 16.0, "attends": 0.0}.items()}
+    mixed = replace(DENSE, model=replace(DENSE.model, **scan))
+    for framework in ENGINES:
+        with pytest.raises(UserError, match="tp = 32 with 48 heads of scans in 16 groups"):
+            made(framework, mixed, catalog.serving_plan(DENSE, 32, tp=32))
+    sparse = {
+        name: leaf(value) for name, value in {"index_heads": 64.0, "index_dim": 128.0, "index_tokens": 2048.0}.items()
+    }
+    model = replace(EXPERTS.model, **sparse)
+    service, plan = replace(EXPERTS, model=model), CASES["experts"][1]
+    said = " ".join(made("vllm", service, plan).notes)
+    assert "fp8_ds_mla" in said and "fp8_ds_mla" not in " ".join(made("vllm", *CASES["experts"]).notes)
 
 
 @pytest.mark.parametrize("framework", ENGINES)
