@@ -54,6 +54,37 @@ class ExpertKeys:
     shared: str = ""  # key of the number of shared experts
     shared_width: str = ""  # key of the width of all shared experts together
     shared_constant: float = 0.0  # shared experts, where no key states their number
+    inputs: str = ""  # key of the width of the routed experts' inputs, where it is not the hidden size
+    none_width: str = ""  # key of the MLP's width where `count` is 0: the model is dense
+
+
+@dataclass(frozen=True)
+class ScanKeys:
+    """Keys that state which layers are recurrent scans, their shape, and what else differs by layer.
+
+    Without a key of layers, every layer is a scan. Several keys of layers must agree.
+    """
+
+    heads: tuple[str, ...]  # of values
+    key_dim: tuple[str, ...]  # width of a query or key; of Mamba-2 the size of a state
+    value_dim: tuple[str, ...]  # width of a value; "auto": that of all heads together / `heads`
+    key_heads: tuple[str, ...] = ()  # heads of queries and keys, or groups; empty: one for each head
+    conv: tuple[str, ...] = ()  # tokens of the short convolution; empty: there is none
+    width: str = ""  # key of the width of all heads together
+    expand: str = ""  # key of that width as a multiple of the hidden size
+    gates: float = 0.0  # gates and decays per head, computed from the layer's input
+    delta: float = 0.0  # 1: delta rule
+    low_rank: bool = False  # one decay per channel; it and the output gate have a rank of one head's width
+    full_gate: str = ""  # key: true means an output gate of full rank all the same
+    attention_gate: str = ""  # key: true means that attention has an output gate
+    beside: bool = False  # every layer has attention, too
+    alone: bool = False  # a layer has one mixer or one MLP
+    words: tuple[str, ...] = ()  # keys of a list with one word per layer
+    letters: str = ""  # key of a text with one letter per layer
+    flags: str = ""  # key of a list, 1 for a layer with attention, 0 for a scan
+    every: str = ""  # key: every so many-th layer has attention
+    indices: str = ""  # key of the numbers of layers with attention, counted from 0; null: none
+    numbers: tuple[str, ...] = ()  # keys of the numbers of layers with attention and of scans, counted from 1
 
 
 @dataclass(frozen=True)
@@ -79,20 +110,23 @@ class ConfigFamily:
     ffn_divisor: float = 1.0  # `ffn` counts this many matrices side by side
     vocab: tuple[str, ...] = ("vocab_size",)
     matrices: float = 3.0  # 3: gated MLP, 2: plain
-    tied: bool | None = False  # meaning of a missing `tie_word_embeddings`; None: it must be stated
+    tied: bool | None = False  # meaning of a missing `tie_word_embeddings`; None ("stated"): it must be stated
     parallel: bool | tuple[str, ...] = False  # attention in parallel with the MLP; or keys, any of which enables it
     positions: tuple[str, ...] = ()  # rows of a learned table
     extra_positions: float = 0.0  # rows in addition to those
     latent: bool = False  # latent attention (MLA)
     window: Window | None = None
     experts: ExpertKeys | None = None
+    scan: ScanKeys | None = None
     # Meaning of a missing key: a value, or "heads", "hidden", "ffn"
     absent: Mapping[str, Any] = field(default_factory=dict)
     fixed: Mapping[str, Any] = field(default_factory=dict)  # the only supported values, stated or not
     equal: Mapping[str, str] = field(default_factory=dict)  # keys that must equal another key, "hidden" or "ffn"
+    needs: Mapping[str, str] = field(default_factory=dict)  # key -> another one that is stated with it, even if null
     harmless: tuple[str, ...] = ()  # keys that change no shape in this layout
     inner_harmless: tuple[str, ...] = ()  # such keys inside the tables that the layout reads
     approximation: str = ""  # note on a mechanism that is approximated by another one
+    left_out: Mapping[str, str] = field(default_factory=dict)  # such notes by the key that enables the mechanism
 
     def keys(self) -> frozenset[str]:
         """Return every key that this layout reads."""
@@ -100,6 +134,8 @@ class ConfigFamily:
             *self.absent,
             *self.fixed,
             *self.equal,
+            *self.left_out,
+            *self.needs,
             "model_type",
             "tie_word_embeddings",
             "layer_types",
@@ -107,7 +143,7 @@ class ConfigFamily:
             *MUST_BE_OFF,
         ]
         own += LATENT if self.latent else ()
-        for part in (self, self.window, self.experts):
+        for part in (self, self.window, self.experts, self.scan):
             for each in fields(part) if part else ():
                 value = getattr(part, each.name)
                 if each.name not in ("types", "harmless", "inner_harmless", "approximation"):
@@ -131,7 +167,7 @@ UNKNOWN = ConfigFamily(types=(), tied=None)
 @cache
 def families() -> Mapping[str, ConfigFamily]:
     """Return the supported layouts, by `model_type`."""
-    tables = {**_table("dense"), **_table("experts")}
+    tables = {**_table("dense"), **_table("experts"), **_table("hybrids")}
     return {kind: family for family in map(_family, tables.values()) for kind in family.types}
 
 
@@ -188,14 +224,14 @@ def _table(name: str) -> Mapping[str, Any]:
 
 def _family(entry: Mapping[str, Any]) -> ConfigFamily:
     values = {key: _frozen(value) for key, value in entry.items()}
-    for name, form in (("window", Window), ("experts", ExpertKeys)):
+    for name, form in (("window", Window), ("experts", ExpertKeys), ("scan", ScanKeys)):
         if name in entry:
             values[name] = form(**{key: _frozen(value) for key, value in entry[name].items()})
     return ConfigFamily(**values)
 
 
 def _frozen(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+    return tuple(value) if isinstance(value, list) else None if value == "stated" else value
 
 
 if not TYPE_CHECKING:  # old public names

@@ -32,43 +32,47 @@ def mixture(read: Config, spec: ExpertKeys | None, shape: Mapping[str, float]) -
         shared = read.number([spec.shared], least=0.0, null=0.0, layers=layers)
     elif spec.shared_width:
         shared = read.number([spec.shared_width], least=0.0) / width
-    sparse = _moe_layers(read, spec, int(layers))
+    sparse = sum(moe_layers(read, spec, int(layers)))
     if not sparse:
         read.refuse(f"no layer uses the {experts:g} experts that '{read.look_up(spec.count)[0]}' states")
     return {
         "ffn": read.number([spec.dense_width]) if spec.dense_width else shape["ffn"], "expert_ffn": width,
         "moe_layers": float(sparse), "experts": experts, "experts_per_token": per_token,
         "shared_experts": shared, "routed_groups": _groups(read),
-    }  # fmt: skip
+    } | ({"expert_hidden": read.number([spec.inputs])} if read.value(spec.inputs) is not None else {})  # fmt: skip
 
 
 def _groups(read: Config) -> float:
     """Return the maximum number of expert groups per token; 0 if routing is not limited to groups."""
-    count, most = (read.value(key) and read.number([key]) for key in ("n_group", "topk_group"))
+    count, most = (
+        read.look_up(keys)[1] and read.number(keys) for keys in (("n_group", "num_expert_group"), ("topk_group",))
+    )
     if not count or not most:
         if most or (count or 1.0) > 1.0:
-            read.refuse("'n_group' and 'topk_group' must be given together: one of them is missing")
+            read.refuse(
+                "'n_group' (or 'num_expert_group') and 'topk_group' must be given together: one of them is missing"
+            )
         return 0.0
     if most > count:
         read.refuse(f"'topk_group' = {most:g} is more than 'n_group' = {count:g}")
     return most if most < count and read.value("topk_method") != "greedy" else 0.0
 
 
-def _moe_layers(read: Config, spec: ExpertKeys, layers: int) -> int:
-    """Return the number of mixture-of-experts layers."""
+def moe_layers(read: Config, spec: ExpertKeys, layers: int) -> list[bool]:
+    """Return for each layer whether it is a mixture of experts."""
     for key in spec.layer_lists:
         entries = read.entries(key)
         if entries is not None:
-            return _count_sparse(read, key, entries, layers)
+            return _sparse_in_list(read, key, entries, layers)
     first = read.number([spec.first], least=0.0, most=layers) if spec.first else 0.0
     last = _last(read, spec.last, layers) if spec.last else layers - 1.0
     step = read.number([spec.step], most=layers) if spec.step else 1.0
-    dense = _numbers(read, spec.dense_layers, layers) if spec.dense_layers else set()
+    dense = layer_numbers(read, spec.dense_layers, layers) if spec.dense_layers else set()
     turn = _turns(read, spec.frequency, layers)
-    return sum(
+    return [
         first <= layer <= last and (layer + 1) % step == 0 and turn[layer] and layer not in dense
         for layer in range(layers)
-    )
+    ]
 
 
 def _turns(read: Config, key: str, layers: int) -> list[bool]:
@@ -78,10 +82,10 @@ def _turns(read: Config, key: str, layers: int) -> list[bool]:
     if not isinstance(read.value(key), list):
         frequency = read.number([key], most=layers)
         return [layer % frequency == 0 for layer in range(layers)]
-    return [bool(each) for each in _bits(read, key, layers) or [1] * layers]
+    return [bool(each) for each in layer_flags(read, key, layers) or [1] * layers]
 
 
-def _bits(read: Config, key: str, layers: int) -> list[int]:
+def layer_flags(read: Config, key: str, layers: int) -> list[int]:
     """Return a list of 0 or 1 for each layer; an empty list where the key is missing."""
     entries = read.entries(key, layers) or []
     if any(each not in (0, 1) for each in entries):
@@ -95,7 +99,7 @@ def _last(read: Config, key: str, layers: int) -> float:
     return read.number([key], least=0.0, most=layers - 1.0)
 
 
-def _numbers(read: Config, key: str, layers: int) -> set[float]:
+def layer_numbers(read: Config, key: str, layers: int) -> set[float]:
     """Return the set of layer numbers listed under `key`; refuse numbers out of range or listed twice."""
     numbers = [read.check_number(key, each, 0.0, layers - 1.0) for each in read.entries(key) or ()]
     if len(set(numbers)) < len(numbers):
@@ -103,15 +107,16 @@ def _numbers(read: Config, key: str, layers: int) -> set[float]:
     return set(numbers)
 
 
-def _count_sparse(read: Config, key: str, entries: list[Any], layers: int) -> int:
-    """Return the number of MoE layers in a list: of layer numbers, or of one "dense", "sparse", true or false per layer."""
+def _sparse_in_list(read: Config, key: str, entries: list[Any], layers: int) -> list[bool]:
+    """Return for each layer whether a list has it: of layer numbers, or of one "dense", "sparse", true or false per layer."""
     if not all(isinstance(each, (bool, str)) for each in entries):
-        return len(_numbers(read, key, layers))
+        numbers = layer_numbers(read, key, layers)
+        return [layer in numbers for layer in range(layers)]
     read.entries(key, layers)
     for each in entries:
         if each not in ("dense", "sparse", True, False):
             read.refuse(f"'{key}' has a layer {short(each)}, which hwopt does not model")
-    return sum(each in ("sparse", True) for each in entries)
+    return [each in ("sparse", True) for each in entries]
 
 
 def windows(read: Config, window: Window | None, layers: float) -> dict[str, float]:
@@ -144,7 +149,7 @@ def _local_layers(read: Config, window: Window, layers: int) -> float:
             return _local_in_list(read, key, layers)
     if window.kinds:
         read.missing(window.kinds)
-    flags = _bits(read, window.flags, layers) if window.flags else []
+    flags = layer_flags(read, window.flags, layers) if window.flags else []
     if flags:
         return sum(flags)
     if window.after:

@@ -1,15 +1,14 @@
-"""Reading of a `config.json` as a table of operators: state-space and hybrid models, ResNets and encoders."""
+"""Reading of a `config.json` as a table of operators: Mamba and Jamba, ResNets and encoders."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hwopt.catalog.config_families import LENGTHS, ConfigFamily, mechanisms
+from hwopt.catalog.config_families import LENGTHS, ConfigFamily
 from hwopt.catalog.config_reader import MOST_LAYERS, Config
 from hwopt.workload.operator_blocks import (
     attention_block,
     experts_block,
-    mamba2_block,
     mamba_block,
     mlp_block,
     words,
@@ -63,10 +62,6 @@ def built_of_config(config: Mapping[str, Any], where: str) -> Built:
     """
     layout = _LAYOUTS[str(config["model_type"])]
     read = Config(config, ConfigFamily(types=(), absent=layout.absent), where)
-    pattern = config.get("hybrid_override_pattern")
-    if isinstance(pattern, str) and (strange := sorted(set(pattern) - set("M*-"))):
-        read.refuse(f"model_type '{read.kind}' has {', '.join(mechanisms(config))}, and 'hybrid_override_pattern' has layers "
-                    f"'{''.join(strange)}' (E: experts), which hwopt does not model (only M, * and -)")  # fmt: skip
     read.check_keys((*_COMMON, *layout.reads, *layout.absent, *layout.fixed))
     for key, wanted in layout.fixed.items():
         if config.get(key) not in (None, wanted):
@@ -74,12 +69,10 @@ def built_of_config(config: Mapping[str, Any], where: str) -> Built:
     return layout.build(read)
 
 
-def _language(
-    read: Config, blocks: list[Operator], layers: float, hidden: float, tied: bool, parts: float = 1.0
-) -> Built:
+def _language(read: Config, blocks: list[Operator], layers: float, hidden: float, tied: bool) -> Built:
     vocab = read.number(["vocab_size"])
     tables = words(vocab, hidden, tied=read.flag("tie_word_embeddings", tied))
-    settings = {"layers": layers, "hidden": hidden, "kept_inputs": layers * hidden, "heads": parts, "logits": vocab}
+    settings = {"layers": layers, "hidden": hidden, "kept_inputs": layers * hidden, "heads": 1.0, "logits": vocab}
     return Built([*blocks, *tables], settings | {"language": True})
 
 
@@ -98,41 +91,6 @@ def _mamba(read: Config) -> Built:
     rank = _rank(read, "time_step_rank", hidden)
     block = mamba_block(layers, hidden, inner, read.number(["state_size"]), rank, read.number(["conv_kernel"]))
     return _language(read, block, layers, hidden, tied=True)
-
-
-def _mamba2(read: Config) -> Built:
-    layers, hidden = _shape(read)
-    heads, width = read.number(["num_heads"]), read.number(["head_dim"])
-    if heads * width != read.number(["expand"]) * hidden:
-        read.refuse(f"'num_heads' x 'head_dim' = {heads * width:g} is not 'expand' x 'hidden_size'")
-    groups = read.number(["n_groups"])
-    numbers = read.number(["state_size"]), groups, read.number(["conv_kernel"]), read.number(["chunk_size"])
-    return _language(
-        read, mamba2_block(layers, hidden, heads, width, *numbers), layers, hidden, tied=False, parts=groups
-    )
-
-
-def _nemotron_h(read: Config) -> Built:
-    """Build Nemotron-H: a Mamba-2 layer for each M of the pattern, attention for *, an MLP for -."""
-    layers, hidden = _shape(read)
-    pattern = read.value("hybrid_override_pattern")
-    if not isinstance(pattern, str) or len(pattern) != layers:
-        read.refuse(
-            f"'hybrid_override_pattern' must have a letter for each of the {layers:g} layers, not {pattern!r:.60}"
-        )
-    groups, heads = read.number(["n_groups"]), read.number(["num_attention_heads"])
-    state, window, chunk = (read.number([key]) for key in ("ssm_state_size", "conv_kernel", "chunk_size"))
-    counts = {kind: float(pattern.count(kind)) for kind in "M*-"}
-    blocks: list[Operator] = []
-    if counts["M"]:
-        blocks += mamba2_block(counts["M"], hidden, read.number(["mamba_num_heads"]), read.number(["mamba_head_dim"]), state,
-                               groups, window, chunk)  # fmt: skip
-    if counts["*"]:
-        width = read.number(["attention_head_dim", "head_dim"])
-        blocks += attention_block(counts["*"], hidden, heads, read.number(["num_key_value_heads"]), width, causal=True)
-    if counts["-"]:
-        blocks += mlp_block(counts["-"], hidden, read.number(["intermediate_size"]))
-    return _language(read, blocks, layers, hidden, tied=False, parts=groups)
 
 
 def _jamba(read: Config) -> Built:
@@ -296,19 +254,6 @@ _LAYOUTS: dict[str, _Layout] = {
     "mamba": _Layout(
         _mamba, ("state_size", "intermediate_size", "time_step_rank", "conv_kernel", "expand", "d_inner", "d_model", "n_layer"),
         {"state_size": 16.0, "conv_kernel": 4.0, "expand": 2.0}, {"use_bias": False},
-    ),
-    "mamba2": _Layout(
-        _mamba2, ("num_heads", "head_dim", "state_size", "n_groups", "conv_kernel", "expand", "chunk_size", "time_step_rank"),
-        {"num_heads": 128.0, "head_dim": 64.0, "state_size": 128.0, "n_groups": 8.0, "conv_kernel": 4.0, "expand": 2.0,
-         "chunk_size": 256.0}, {"use_bias": False},
-    ),
-    "nemotron_h": _Layout(
-        _nemotron_h,
-        ("hybrid_override_pattern", "mamba_num_heads", "mamba_head_dim", "ssm_state_size", "n_groups", "conv_kernel", "chunk_size",
-         "num_attention_heads", "num_key_value_heads", "attention_head_dim", "head_dim", "intermediate_size", "expand",
-         "time_step_rank"),
-        {"n_groups": 8.0, "conv_kernel": 4.0, "chunk_size": 128.0},
-        {"attention_bias": False, "mlp_bias": False, "mamba_proj_bias": False, "mlp_hidden_act": "relu2"},
     ),
     "jamba": _Layout(
         _jamba,

@@ -169,6 +169,9 @@ class Config:
                 self._check_key(key, key, value, reads, family.harmless)
         for key, wanted in family.fixed.items():
             self._check_fixed(key, wanted)
+        for key, other in family.needs.items():
+            if self.value(key) is not None and self.value(other) is None and not self._null(other):
+                self.refuse(f"'{other}' is missing, but a config with '{key}' = {short(self.value(key))} states it")
         for key, other in family.equal.items():
             if self.value(key) is not None:
                 wanted = self.role(other) if hasattr(family, other) else self.number([other])

@@ -19,6 +19,7 @@ from hwopt.catalog.config_families import (
     families,
     refusal,
 )
+from hwopt.catalog.config_hybrids import hybrid, with_layers
 from hwopt.catalog.config_layers import mixture, windows
 from hwopt.catalog.config_operators import Built, built_of_config, known_layouts
 from hwopt.catalog.config_reader import MOST_LAYERS, MOST_TOKENS, Config, near, short
@@ -97,6 +98,7 @@ def _ignored(whole: Mapping[str, Any], config: Mapping[str, Any], where: str) ->
     """
     family = families().get(str(config.get("model_type")), UNKNOWN)
     said = [family.approximation] if family.approximation else []
+    said += [note for key, note in family.left_out.items() if config.get(key) not in OFF]
     ahead = [
         f"{key} {short(value)}" for key, value in config.items() if re.search("nextn|mtp", key) and value not in OFF
     ]
@@ -208,7 +210,7 @@ def shape_of_config(config: Mapping[str, Any], where: str) -> tuple[dict[str, fl
     for layers that the model has no term for, and an unknown key that may change the shape.
     """
     family = _family_of(config, where)
-    read = Config(config, family, where)
+    read = Config(with_layers(config, family), family, where)
     for key in MUST_BE_OFF:
         if config.get(key):
             reason = "an encoder" if key == "is_encoder_decoder" else f"'{key}'"
@@ -222,6 +224,8 @@ def shape_of_config(config: Mapping[str, Any], where: str) -> tuple[dict[str, fl
         "vocab": read.number(family.vocab), "tied_embeddings": float(tied),
         "learned_positions": positions, "parallel_layers": float(_parallel(read, family)),
     } | _attention(read, family, hidden)  # fmt: skip
+    if family.scan is not None:
+        return hybrid(read, family.scan, shape)
     return shape | mixture(read, family.experts, shape) | windows(read, family.window, layers), []
 
 
@@ -256,6 +260,8 @@ def _family_of(config: Mapping[str, Any], where: str) -> ConfigFamily:
 
 
 def _ffn(read: Config, family: ConfigFamily, hidden: float) -> float:
+    if not family.ffn and not family.ffn_multiple:
+        return 0.0  # a layer is a mixer alone
     key, value = read.look_up(family.ffn)
     if value is None and family.ffn_multiple:
         multiple = read.value(family.ffn_multiple_key) if family.ffn_multiple_key else None

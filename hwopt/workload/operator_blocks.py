@@ -93,28 +93,6 @@ def mamba_block(count: float, hidden: float, inner: float, state: float, rank: f
     ]
 
 
-def mamba2_block(
-    count: float, hidden: float, heads: float, width: float, state: float, groups: float, window: float, chunk: float
-) -> list[Operator]:
-    """Return a Mamba-2 block.
-
-    Its operators are a norm, one input product for gate, values, B, C and time steps, and a causal convolution. The
-    scan in chunks, the gated norm, the output product and the residual sum follow.
-
-    **Source:** Dao and Gu, arXiv 2405.21060, figure 6; state-spaces/mamba, modules/mamba2.py.
-    """
-    inner, both = heads * width, 2.0 * groups * state
-    return [
-        _norm(count, hidden),
-        Gemm(count=count, inputs=hidden, outputs=2.0 * inner + both + heads, split=COLUMNS),
-        Elementwise(count=count, channels=inner + both, kept=1.0, weights=window + 1.0, split=CHANNELS),
-        Scan(count=count, channels=inner, state=state, heads=heads, groups=groups, chunk=chunk, split=CHANNELS),
-        Elementwise(count=count, channels=inner, reads=2.0, kept=2.0, weights=1.0, split=CHANNELS),
-        Gemm(count=count, inputs=inner, outputs=hidden, split=INNER),
-        _added(count, hidden),
-    ]
-
-
 def words(vocab: float, hidden: float, *, tied: bool = False) -> list[Operator]:
     """Return the token embedding, the last norm, and the output head; a tied head shares the embedding's weights."""
     table: list[Operator] = [] if tied else [Lookup(entries=vocab, width=hidden, split=CHANNELS)]
