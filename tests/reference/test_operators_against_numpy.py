@@ -12,7 +12,18 @@ import pytest
 
 from hwopt import catalog
 from hwopt.model.estimate import estimate
-from hwopt.workload.operator_kinds import Convolution, Experts, Fft, Gemm, Recurrence, operator_table
+from hwopt.workload.operator_kinds import (
+    Attention,
+    Convolution,
+    Elementwise,
+    Experts,
+    Fft,
+    Gemm,
+    Lookup,
+    Recurrence,
+    Scan,
+    operator_table,
+)
 from hwopt.workload.transformer import total_parameters
 from tests.in_numpy import once
 from tests.reference.plain import rack
@@ -28,15 +39,30 @@ OTHERS = [
     Experts(inputs=256.0, outputs=512.0, experts=8.0, chosen=2.0),
     Gemm(inputs=512.0, outputs=1000.0, rows=1.0, wide=1.0),
 ]
-"""Of the kinds that no entry below has."""
+"""Kinds that no entry below has."""
+
+SPLIT = [
+    Elementwise(channels=4096.0, kept=1.0, weights=1.0, split="residual", count=4.0),
+    Gemm(inputs=4096.0, outputs=18560.0, split="columns", count=4.0),
+    Elementwise(channels=10240.0, kept=1.0, weights=5.0, split="channels", count=4.0),
+    Scan(channels=8192.0, state=128.0, heads=128.0, groups=8.0, chunk=128.0, split="channels", count=4.0),
+    Gemm(inputs=8192.0, outputs=4096.0, split="inner", count=4.0),
+    Gemm(inputs=4096.0, outputs=6144.0, split="columns"),
+    Attention(heads=32.0, width=128.0, kv_heads=8.0, causal=1.0, split="channels"),
+    Gemm(inputs=4096.0, outputs=4096.0, split="inner"),
+    Elementwise(channels=4096.0, reads=2.0, split="residual", count=5.0),
+    Lookup(entries=131072.0, width=4096.0, split="channels"),
+    Gemm(inputs=4096.0, outputs=131072.0, split="columns", wide=1.0),
+]
+"""Chunked scans and attention, split over ranks; of Nemotron-H-8B's widths (arXiv 2504.03624)."""
 
 CASES = {
     "resnet-50": ("resnet-50", {"micro_batch": 16}, {}),
     "resnet-50 recomputed": ("resnet-50", {"micro_batch": 16, "recompute": "full"}, {"trainable_fraction": 0.5}),
-    "hybrid, split": ("nemotron-h-8b", {"tp": 4, "recompute": "selective"}, {"sequence_length": 4096.0}),
+    "hybrid, split": (SPLIT, {"tp": 4, "recompute": "selective"}, {"sequence_length": 4096.0}),
     "state space": ("mamba-2.8b", {"recompute": 0.25}, {}),
     "clicks": ("dlrm-dcnv2", {"ep": 4, "micro_batch": 512}, {"routing_imbalance": 1.3, "input_bytes_per_token": 1e-3}),
-    "others": (None, {"micro_batch": 2}, {"sequence_length": 32.0}),
+    "others": (OTHERS, {"micro_batch": 2}, {"sequence_length": 32.0}),
 }
 
 
@@ -47,10 +73,11 @@ LONG = ("state space", "hybrid, split")
 def inputs(name: str):
     """Run, cluster and plan of a case on 8 chips, with the operators and the width between blocks."""
     workload, settings, stated = CASES[name]
-    run = catalog.training_run(workload or "mamba-2.8b", global_batch=4096, **stated)
-    if workload is None:
-        operators, hidden = OTHERS, 512.0
-        run = replace(run, model=operator_table(operators, layers=1.0, hidden=hidden, kept_inputs=512.0))
+    own = isinstance(workload, list)
+    run = catalog.training_run("mamba-2.8b" if own else workload, global_batch=4096, **stated)
+    if own:
+        operators, hidden, parts = (OTHERS, 512.0, 1.0) if workload is OTHERS else (SPLIT, 4096.0, 8.0)
+        run = replace(run, model=operator_table(operators, layers=1.0, hidden=hidden, kept_inputs=hidden, heads=parts))
     else:
         operators, hidden = catalog.record("workloads", workload).operators, float(run.model.hidden)
     cluster = catalog.cluster("h100-sxm", 8, operation="benchmark", stack="torchtitan-2024")

@@ -29,24 +29,6 @@ from hwopt.workload.transformer import active_parameters, tensor_degrees, total_
 
 CONFIGS = {
     "mamba-2.8b": {"model_type": "mamba", "hidden_size": 2560, "num_hidden_layers": 64, "vocab_size": 50280, "time_step_rank": 160},
-    "mamba2-2.7b": {"model_type": "mamba2", "hidden_size": 2560, "num_hidden_layers": 64, "vocab_size": 50288, "num_heads": 80,
-                    "n_groups": 1, "tie_word_embeddings": True},
-    "nemotron-h-8b": {"model_type": "nemotron_h", "hidden_size": 4096, "num_hidden_layers": 52, "vocab_size": 131072,
-                      "hybrid_override_pattern": "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-",
-                      "mamba_num_heads": 128, "mamba_head_dim": 64, "ssm_state_size": 128, "num_attention_heads": 32,
-                      "num_key_value_heads": 8, "attention_head_dim": 128, "intermediate_size": 21504, "expand": 2,
-                      "mlp_hidden_act": "relu2", "hidden_dropout": 0.0, "torch_dtype": "bfloat16"},
-    "nemotron-h-56b": {"attention_bias": False, "attention_head_dim": 128, "chunk_size": 128, "conv_kernel": 4, "expand": 2,
-                       "hidden_size": 8192, "hybrid_override_pattern": "M-M-M-M" + "*-M-M-M-M-M" * 10 + "-",
-                       "intermediate_size": 32768,
-                       "layer_norm_epsilon": 1e-05, "mamba_head_dim": 64, "mamba_hidden_act": "silu", "mamba_num_heads": 256,
-                       "mamba_proj_bias": False, "max_position_embeddings": 8192, "mlp_bias": False, "mlp_hidden_act": "relu2",
-                       "model_type": "nemotron_h", "n_groups": 8, "num_attention_heads": 64, "num_hidden_layers": 118,
-                       "num_key_value_heads": 8, "num_logits_to_keep": 1, "rescale_prenorm_residual": True, "residual_in_fp32":
-                       False, "rms_norm_eps": 1e-05, "ssm_state_size": 256, "tie_word_embeddings": False, "time_step_floor":
-                       0.0001, "time_step_max": 0.1, "time_step_min": 0.001, "time_step_rank": 512, "torch_dtype": "bfloat16",
-                       "use_bias": False, "use_cache": True, "use_conv_bias": True, "use_mamba_kernels": True, "vocab_size":
-                       131072},
     "jamba-v0.1": {"model_type": "jamba", "hidden_size": 4096, "num_hidden_layers": 32, "vocab_size": 65536,
                    "intermediate_size": 14336, "num_attention_heads": 32, "num_key_value_heads": 8, "mamba_dt_rank": 256},
     "vit-b-16": {"model_type": "vit", "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
@@ -83,17 +65,9 @@ def test_a_config_is_the_entry_of_the_catalogue(name, tmp_path):
 @pytest.mark.parametrize(
     ("name", "change", "says"),
     [
-        ("nemotron-h-8b", {"hybrid_override_pattern": "M*"}, "a letter for each of the 52 layers"),
-        ("nemotron-h-8b", {"hybrid_override_pattern": "M" * 51 + "E"}, "Mamba-2 state-space layers, and .* layers 'E'"),
-        (
-            "nemotron-h-8b",
-            {"hybrid_override_pattern": "E" * 52, "moe_latent_size": 1024},
-            "Mamba-2 state-space layers, latent experts",
-        ),
         ("mamba-2.8b", {"hidden_sise": 3}, "did you mean 'hidden_size'?"),
         ("mamba-2.8b", {"use_bias": True}, "'use_bias' = True means layers"),
         ("mamba-2.8b", {"sparse_experts": 3}, "'sparse_experts' may change the shape"),
-        ("mamba2-2.7b", {"num_heads": 64}, "is not 'expand' x 'hidden_size'"),
         ("jamba-v0.1", {"attn_layer_period": 0}, "must be above zero"),
         ("vit-b-16", {"patch_size": 15}, "does not divide 'image_size'"),
         ("bert-large", {"num_attention_heads": 15}, "does not divide the hidden size"),
@@ -146,7 +120,6 @@ operators = [
         ("resnet-50", {"ep": 2}, "no embedding tables"),
         ("dlrm-dcnv2", {"ep": 3}, "does not divide the 4096 parts of the tables"),
         ("dlrm-dcnv2", {"ep": 16}, "does not divide the 8 chips of a stage"),
-        ("nemotron-h-8b", {"tp": 3}, "does not divide the 8 parts that all operators split into"),
     ],
 )
 def test_plans_that_the_operators_do_not_allow(workload, plan, says):
@@ -172,9 +145,15 @@ def test_what_is_a_transformer_s_alone():
         catalog.service("resnet-50")
     with pytest.raises(UserError, match="it has no sequence_length"):
         catalog.training_run("resnet-50", sequence_length=512)
-    resnet, hybrid = catalog.model_of("resnet-50"), catalog.model_of("nemotron-h-8b")
+    resnet = catalog.model_of("resnet-50")
     assert (tensor_degrees(resnet), most_chunks(resnet)) == ([1], 1.0)
-    assert (tensor_degrees(hybrid), most_chunks(hybrid)) == ([1, 2, 4, 8], 52.0)
+    scan = Scan(channels=128.0, state=16.0, heads=8.0, groups=4.0, chunk=8.0, split="channels")
+    block = [Gemm(inputs=64.0, outputs=320.0, split="columns"), scan]
+    split = operator_table(block, layers=6, hidden=64, kept_inputs=6 * 64, heads=4, sample="text", language=True)
+    assert (tensor_degrees(split), most_chunks(split)) == ([1, 2, 4], 6.0)
+    run = catalog.training_run(split, sequence_length=64, global_batch=4096, tokens=1e6)
+    with pytest.raises(UserError, match="does not divide the 4 parts that all operators split into"):
+        catalog.plan(run, 8, tp=3)
 
 
 def test_rows_by_hand():

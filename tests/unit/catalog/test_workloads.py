@@ -25,9 +25,16 @@ ACTIVE_ELSEWHERE = {
     "gpt-oss-20b": 4.19,  # 3.6 without the embedding
     "grok-1": 83.8,  # published as 86
     "kimi-k2": 32.9,  # published as 32.6
+    "kimi-k3": 105.4,  # 104 without the embedding
+    "kimi-linear-48b-a3b": 3.48,  # published as 3
     "llama4-maverick": 17.2,  # published as 17
     "llama4-scout": 17.2,  # published as 17
+    "nemotron-3-nano-30b-a3b": 3.58,  # published as 3.6
+    "nemotron-3-super-120b-a12b": 12.77,  # published as 12.7
     "qwen3-coder-480b-a35b": 35.5,  # published as 35
+    "qwen3-next-80b-a3b": 3.87,  # published as 3
+    "qwen3.5-122b-a10b": 9.77,  # published as 10
+    "qwen3.5-397b-a17b": 17.35,  # published as 17
 }
 
 
