@@ -79,7 +79,7 @@ class ScanKeys:
     attention_gate: str = ""  # key: true means that attention has an output gate
     beside: bool = False  # every layer has attention, too
     alone: bool = False  # a layer has one mixer or one MLP
-    words: tuple[str, ...] = ()  # keys of a list with one word per layer
+    layer_lists: tuple[str, ...] = ()  # keys of a list with one word per layer
     letters: str = ""  # key of a text with one letter per layer
     flags: str = ""  # key of a list, 1 for a layer with attention, 0 for a scan
     every: str = ""  # key: every so many-th layer has attention

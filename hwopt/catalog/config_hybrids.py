@@ -2,11 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
-from hwopt.catalog.config_families import ConfigFamily, ExpertKeys, ScanKeys
-from hwopt.catalog.config_layers import layer_flags, layer_numbers, mixture, moe_layers
+from hwopt.catalog.config_families import ConfigFamily, ScanKeys
+from hwopt.catalog.config_layers import mixture, sparse_layers
 from hwopt.catalog.config_reader import Config, short
 
 _LETTERS = _SCAN, _ATTENTION, _MLP, _EXPERTS = "M", "*", "-", "E"
@@ -22,7 +21,7 @@ def with_layers(config: Mapping[str, Any], family: ConfigFamily) -> Mapping[str,
     spec, key = family.scan, family.layers[0]
     if spec is None or not spec.letters or config.get(key) is not None:
         return config
-    stated = [config[each] for each in (spec.letters, *spec.words) if isinstance(config.get(each), str | list)]
+    stated = [config[each] for each in (spec.letters, *spec.layer_lists) if isinstance(config.get(each), str | list)]
     return {**config, key: len(stated[0])} if stated else config
 
 
@@ -39,7 +38,7 @@ def hybrid(read: Config, spec: ScanKeys, shape: Mapping[str, float]) -> tuple[di
         fields["ffn"], experts = read.number([experts.none_width]), None
     sparse = [kind == _EXPERTS for kind in kinds]
     if experts and not spec.alone:
-        sparse = _sparse(read, experts, layers)
+        sparse = sparse_layers(read, experts, layers)
     if experts and any(sparse):
         fields |= mixture(read, experts, fields) | {"moe_layers": float(sum(sparse))}
     gate = {"gate_dim": shape["v_dim"]} if spec.attention_gate and read.flag(spec.attention_gate) else {}
@@ -57,16 +56,6 @@ def hybrid(read: Config, spec: ScanKeys, shape: Mapping[str, float]) -> tuple[di
     if alike["attends"]:
         del alike["attends"]
     return fields | alike, []
-
-
-def _sparse(read: Config, experts: ExpertKeys, layers: int) -> list[bool]:
-    """Return for each layer whether it has experts; a list of them must agree with the number of dense layers."""
-    sparse = moe_layers(read, experts, layers)
-    lists = [key for key in experts.layer_lists if read.value(key)]
-    by_rule = replace(experts, layer_lists=())
-    if lists and read.value(experts.first) is not None and moe_layers(read, by_rule, layers) != sparse:
-        read.refuse(f"'{experts.first}' = {short(read.value(experts.first))} contradicts '{lists[0]}'")
-    return sparse
 
 
 def _scan(read: Config, spec: ScanKeys, hidden: float) -> dict[str, float]:
@@ -108,24 +97,28 @@ def _kinds(read: Config, spec: ScanKeys, layers: int) -> str:
     """
     words = _WORDS | (_ALONE if spec.alone else {})
     stated: dict[str, str] = {}
-    for key in spec.words:
+    for key in spec.layer_lists:
         if entries := read.entries(key, layers):
             stated[key] = _translated(read, key, entries, words)
     if spec.letters and (letters := read.value(spec.letters)) is not None:
         if not isinstance(letters, str) or len(letters) != layers:
             read.refuse(f"'{spec.letters}' must have a letter for each of the {layers} layers, not {short(letters)}")
         stated[spec.letters] = _translated(read, spec.letters, letters, {each: each for each in _LETTERS})
-    if spec.flags and (flags := layer_flags(read, spec.flags, layers)):
-        stated[spec.flags] = _chosen(layers, (i for i, each in enumerate(flags) if each))
+    if spec.flags and (flags := read.entries(spec.flags, layers)):
+        stated[spec.flags] = _translated(read, spec.flags, flags, {0: _SCAN, 1: _ATTENTION})
     if spec.every and (read.value(spec.every) is not None or not stated):
         every = int(read.number([spec.every], most=layers))
         stated[spec.every] = _chosen(layers, range(every - 1, layers, every))
     if spec.indices and spec.indices in read.values:
-        stated[spec.indices] = _chosen(layers, layer_numbers(read, spec.indices, layers))
+        stated[spec.indices] = _chosen(layers, _numbers(read, spec.indices, layers, first=0))
     if spec.numbers and any(read.value(key) is not None for key in spec.numbers):
-        stated[spec.numbers[0]] = _split(read, spec.numbers, layers)
+        attention, scans = (_numbers(read, key, layers, first=1) for key in spec.numbers)
+        if sorted(attention + scans) != list(range(layers)):
+            both = " and ".join(map(repr, spec.numbers))
+            read.refuse(f"{both} must name each of the {layers} layers once, counted from 1")
+        stated[spec.numbers[0]] = _chosen(layers, attention)
     if not stated:
-        key = next(filter(None, (spec.letters, spec.flags, spec.indices, *spec.numbers, *spec.words)), None)
+        key = next(filter(None, (spec.letters, spec.flags, spec.indices, *spec.numbers, *spec.layer_lists)), None)
         return read.missing(key) if key else _SCAN * layers
     first, *others = stated
     for key in others:
@@ -135,11 +128,12 @@ def _kinds(read: Config, spec: ScanKeys, layers: int) -> str:
     return stated[first]
 
 
-def _translated(read: Config, key: str, entries: Iterable[Any], words: Mapping[str, str]) -> str:
+def _translated(read: Config, key: str, entries: Iterable[Any], letters: Mapping[Any, str]) -> str:
     for each in entries:
-        if not isinstance(each, str) or each not in words:
-            read.refuse(f"'{key}' has a layer {short(each)}, which hwopt does not model (only {', '.join(words)})")
-    return "".join(words[each] for each in entries)
+        if isinstance(each, bool | list | dict) or each not in letters:
+            known = ", ".join(map(str, letters))
+            read.refuse(f"'{key}' has a layer {short(each)}, which hwopt does not model (only {known})")
+    return "".join(letters[each] for each in entries)
 
 
 def _chosen(layers: int, attention: Iterable[float]) -> str:
@@ -148,11 +142,9 @@ def _chosen(layers: int, attention: Iterable[float]) -> str:
     return "".join(_ATTENTION if layer in chosen else _SCAN for layer in range(layers))
 
 
-def _split(read: Config, keys: tuple[str, ...], layers: int) -> str:
-    """Return the letters of layers whose numbers, from 1, stand in either of two lists."""
-    attention, scans = (
-        [read.check_number(key, each, 1.0, layers) - 1.0 for each in read.entries(key) or ()] for key in keys
-    )
-    if sorted(attention + scans) != list(range(layers)):
-        read.refuse(f"'{keys[0]}' and '{keys[1]}' must name each of the {layers} layers once, counted from 1")
-    return _chosen(layers, attention)
+def _numbers(read: Config, key: str, layers: int, first: int) -> list[float]:
+    """Return the numbers of layers of a list, from 0; the list counts from `first`. Refuse a layer that it names twice."""
+    numbers = [read.check_number(key, each, first, layers + first - 1.0) - first for each in read.entries(key) or ()]
+    if len(set(numbers)) < len(numbers):
+        read.refuse(f"'{key}' names a layer twice")
+    return numbers

@@ -32,7 +32,7 @@ def mixture(read: Config, spec: ExpertKeys | None, shape: Mapping[str, float]) -
         shared = read.number([spec.shared], least=0.0, null=0.0, layers=layers)
     elif spec.shared_width:
         shared = read.number([spec.shared_width], least=0.0) / width
-    sparse = sum(moe_layers(read, spec, int(layers)))
+    sparse = sum(sparse_layers(read, spec, int(layers)))
     if not sparse:
         read.refuse(f"no layer uses the {experts:g} experts that '{read.look_up(spec.count)[0]}' states")
     return {
@@ -58,21 +58,33 @@ def _groups(read: Config) -> float:
     return most if most < count and read.value("topk_method") != "greedy" else 0.0
 
 
-def moe_layers(read: Config, spec: ExpertKeys, layers: int) -> list[bool]:
-    """Return for each layer whether it is a mixture of experts."""
+def sparse_layers(read: Config, spec: ExpertKeys, layers: int) -> list[bool]:
+    """Return for each layer whether it is a mixture of experts.
+
+    **Raises:** `UserError` for lists and numbers that contradict each other.
+    """
     for key in spec.layer_lists:
         entries = read.entries(key)
         if entries is not None:
-            return _sparse_in_list(read, key, entries, layers)
+            return _after_first(read, spec, key, _sparse_in_list(read, key, entries, layers))
     first = read.number([spec.first], least=0.0, most=layers) if spec.first else 0.0
     last = _last(read, spec.last, layers) if spec.last else layers - 1.0
     step = read.number([spec.step], most=layers) if spec.step else 1.0
-    dense = layer_numbers(read, spec.dense_layers, layers) if spec.dense_layers else set()
+    dense = _numbers(read, spec.dense_layers, layers) if spec.dense_layers else set()
     turn = _turns(read, spec.frequency, layers)
     return [
         first <= layer <= last and (layer + 1) % step == 0 and turn[layer] and layer not in dense
         for layer in range(layers)
     ]
+
+
+def _after_first(read: Config, spec: ExpertKeys, key: str, turns: list[bool]) -> list[bool]:
+    """Return a list of MoE layers; refuse it if its first one is not the first that another key states."""
+    if spec.first and read.value(spec.first) is not None and any(turns):
+        first = read.number([spec.first], least=0.0, most=len(turns))
+        if turns.index(True) != first:
+            read.refuse(f"'{spec.first}' = {first:g} contradicts '{key}', whose first MoE layer is {turns.index(True)}")
+    return turns
 
 
 def _turns(read: Config, key: str, layers: int) -> list[bool]:
@@ -82,10 +94,10 @@ def _turns(read: Config, key: str, layers: int) -> list[bool]:
     if not isinstance(read.value(key), list):
         frequency = read.number([key], most=layers)
         return [layer % frequency == 0 for layer in range(layers)]
-    return [bool(each) for each in layer_flags(read, key, layers) or [1] * layers]
+    return [bool(each) for each in _bits(read, key, layers) or [1] * layers]
 
 
-def layer_flags(read: Config, key: str, layers: int) -> list[int]:
+def _bits(read: Config, key: str, layers: int) -> list[int]:
     """Return a list of 0 or 1 for each layer; an empty list where the key is missing."""
     entries = read.entries(key, layers) or []
     if any(each not in (0, 1) for each in entries):
@@ -99,7 +111,7 @@ def _last(read: Config, key: str, layers: int) -> float:
     return read.number([key], least=0.0, most=layers - 1.0)
 
 
-def layer_numbers(read: Config, key: str, layers: int) -> set[float]:
+def _numbers(read: Config, key: str, layers: int) -> set[float]:
     """Return the set of layer numbers listed under `key`; refuse numbers out of range or listed twice."""
     numbers = [read.check_number(key, each, 0.0, layers - 1.0) for each in read.entries(key) or ()]
     if len(set(numbers)) < len(numbers):
@@ -108,9 +120,9 @@ def layer_numbers(read: Config, key: str, layers: int) -> set[float]:
 
 
 def _sparse_in_list(read: Config, key: str, entries: list[Any], layers: int) -> list[bool]:
-    """Return for each layer whether a list has it: of layer numbers, or of one "dense", "sparse", true or false per layer."""
+    """Return the MoE layers of a list: of layer numbers, or of one "dense", "sparse", true or false per layer."""
     if not all(isinstance(each, (bool, str)) for each in entries):
-        numbers = layer_numbers(read, key, layers)
+        numbers = _numbers(read, key, layers)
         return [layer in numbers for layer in range(layers)]
     read.entries(key, layers)
     for each in entries:
@@ -149,7 +161,7 @@ def _local_layers(read: Config, window: Window, layers: int) -> float:
             return _local_in_list(read, key, layers)
     if window.kinds:
         read.missing(window.kinds)
-    flags = layer_flags(read, window.flags, layers) if window.flags else []
+    flags = _bits(read, window.flags, layers) if window.flags else []
     if flags:
         return sum(flags)
     if window.after:

@@ -1,5 +1,6 @@
 """Model shape of a measured row: from the row's columns, then from the catalog."""
 
+from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -8,9 +9,10 @@ import numpy as np
 from hwopt import catalog
 from hwopt.calibration.measured.columns import MeasuredRow, entry
 from hwopt.calibration.validation.skip import Skip, SkipReason
+from hwopt.quantity import quantities
 from hwopt.workload.transformer import Transformer, misaligned, total_parameters
 
-_FIELDS = tuple(Transformer.__dataclass_fields__)
+_FIELDS = quantities(Transformer)
 
 
 class _Family(NamedTuple):
@@ -88,7 +90,8 @@ def _overlaid(row: MeasuredRow, known: Transformer) -> Transformer:
         changes["ffn"] = float(row.ffn)
     if row.kv_heads and not float(known.kv_rank):
         changes["kv_heads"] = float(row.kv_heads)
-    return _transformer(**{name: float(getattr(known, name)) for name in _FIELDS} | changes)
+    stated = {name: float(value) for name in _FIELDS if (value := getattr(known, name)) is not None}
+    return replace(_transformer(**stated | changes), kinds=known.kinds)  # shares of layers stay at another depth
 
 
 def _inferred(row: MeasuredRow, assumed: list[str]) -> Transformer:
@@ -127,7 +130,8 @@ def _inferred(row: MeasuredRow, assumed: list[str]) -> Transformer:
 @cache
 def _transformer(**values: float) -> Transformer:
     values["misaligned_heads"] = misaligned(values["qk_dim"], values["v_dim"])
-    return Transformer(**{name: catalog.leaf(values.get(name, 0.0)) for name in _FIELDS})
+    own = [name for name, each in _FIELDS.items() if name in values or not each.absent]
+    return Transformer(**{name: catalog.leaf(values.get(name, 0.0)) for name in own})
 
 
 @cache

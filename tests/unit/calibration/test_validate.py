@@ -6,11 +6,14 @@ import dataclasses
 import importlib
 import json
 import math
+from types import SimpleNamespace
 
+import equinox as eqx
 import pytest
 
+from hwopt import catalog
 from hwopt.calibration.measured.columns import MeasuredRun
-from hwopt.calibration.validation import SkipReason, screen, training, validate
+from hwopt.calibration.validation import SkipReason, models, screen, training, validate
 from hwopt.errors import UserError
 
 COLUMNS = (
@@ -59,6 +62,14 @@ def test_a_row_that_cannot_be_scored_says_why(tmp_path, change, reason):
     assert good["status"] == "scored"
     assert (bad["status"], bad["reason"], bad["predicted"]) == ("skipped", str(reason), None)
     assert result["summary"]["skipped_by_reason"] == {str(reason): 1}
+
+
+def test_a_row_of_a_hybrid_has_the_kinds_of_layers_of_its_entry():
+    cells = dict.fromkeys(("workload", "model_kind", "hidden", "heads", "moe_experts", "vocab", "ffn", "kv_heads"))
+    row = SimpleNamespace(**cells | {"model_name": "nemotron-3-super-120b-a12b", "layers": 44})
+    own, known = models.shape(row, []), catalog.transformer("nemotron-3-super-120b-a12b")
+    assert (float(own.layers), float(own.moe_layers)) == (44, 20)
+    assert eqx.tree_equal(own.kinds, known.kinds) and own.expert_hidden == 1024 and own.gate_dim is None
 
 
 def test_a_file_without_a_scored_row_still_answers(tmp_path):
