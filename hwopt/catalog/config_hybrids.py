@@ -63,19 +63,17 @@ def _scan(read: Config, spec: ScanKeys, hidden: float) -> dict[str, float]:
 
     **Raises:** `UserError` for heads that do not divide their width or differ from it, and groups that do not divide heads.
     """
-    heads, width = read.number(spec.heads), 0.0
-    if spec.width and read.value(spec.width) is not None:
-        width = read.number([spec.width])
-    elif spec.expand:
-        width = read.number([spec.expand]) * hidden
+    heads = read.number(spec.heads)
+    by = spec.width if spec.width and read.value(spec.width) is not None else spec.expand
+    width = read.number([by]) * (hidden if by == spec.expand else 1.0) if by else 0.0
     key, value = read.look_up(spec.value_dim)
-    if value == "auto" and width % heads == 0:
+    if value == "auto" and width and width % heads == 0:
         value_dim = width / heads
     else:
         value_dim = read.number(spec.value_dim)
     if width and heads * value_dim != width:
         read.refuse(f"'{spec.heads[0]}' x '{key or spec.value_dim[0]}' = {heads * value_dim:g} is not {width:g}, the width that "
-                    f"'{spec.width or spec.expand}' states")  # fmt: skip
+                    f"'{by}' states")  # fmt: skip
     groups = read.number(spec.key_heads) if spec.key_heads else heads
     if heads % groups:
         read.refuse(

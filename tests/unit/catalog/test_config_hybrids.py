@@ -220,6 +220,8 @@ FULL, SCANS = (K3["linear_attn_config"][key] for key in ("full_attn_layers", "kd
         (EXPERTS | {"layer_types": ["sliding_attention"] * 48}, "'layer_types' has a layer 'sliding_attention'"),
         (EXPERTS | {"layer_types": ["mlp"] * 48}, "'layer_types' has a layer 'mlp'"),
         (EXPERTS | {"num_hidden_layers": 40}, "'layer_types' has 48 entries for 40 layers"),
+        (EXPERTS | {"linear_value_head_dim": "auto"}, "'linear_value_head_dim' must be a number"),
+        (PURE | {"intermediate_size": 4096}, "is not 4096, the width that 'intermediate_size' states"),
         (EXPERTS | {"linear_value_head_dims": 64}, "did you mean 'linear_value_head_dim'"),
         (EXPERTS | {"linear_gate_rank": 64}, "'linear_gate_rank' may change the shape"),
         (EXPERTS | {"mlp_only_layers": [0]}, "'mlp_only_layers' = [0] means layers that hwopt does not model"),
