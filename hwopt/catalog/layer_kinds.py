@@ -82,7 +82,7 @@ def _row(row: object, sources: Mapping[str, str], kinds: Sequence[str], at: str,
 def layer_kinds(shape: Mapping[str, float], rows: Sequence[Row], where: str) -> LayerKinds | None:
     """Return the kinds of layers of a model; None without rows.
 
-    Equal kinds become one. A field that only some rows state has the model's value, else 0, in the others. Of more than
+    Equal kinds become one. A row without `moe` has experts only where all layers of the model have. A field that only some rows state has the model's value, else 0, in the others. Of more than
     `MOST_KINDS` kinds, those that differ only in the width of their dense MLP are averaged, the closest widths first: the
     numbers of parameters and FLOPs stay.
 
@@ -92,6 +92,8 @@ def layer_kinds(shape: Mapping[str, float], rows: Sequence[Row], where: str) -> 
     """
     if not rows:
         return None
+    every = float(shape.get("moe_layers", 0.0) == shape["layers"])
+    rows = [{"moe": every} | dict(row) for row in rows]
     total, moe = (
         sum(row[key] * row["layers"] if key == "moe" else row[key] for row in rows) for key in ("layers", "moe")
     )

@@ -370,7 +370,9 @@ def layer_time(
     kernels = layer_kernels(flow, cluster, plan, moe, table, attention).settled(cluster.chip)
     launched = _COLLECTIVES * several(plan.tp)
     beyond = leaves_domain(cluster, plan, weights)
-    timed = partial(direction, cluster, moe=moe, maximum=maximum, collectives=launched, beyond=beyond)
+    halves = flow.work.halves
+    hosts = None if isinstance(halves, float) else 0.5 * halves  # half a layer has half the kernels
+    timed = partial(direction, cluster, moe=moe, maximum=maximum, collectives=launched, beyond=beyond, layers=hosts)
     forward = timed(kernels, comm, gather)
     gradients = 1.0 + run.trainable_fraction  # with respect to inputs, and to trainable weights
     backward_kernels = Kernels(

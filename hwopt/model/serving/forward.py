@@ -250,7 +250,9 @@ def _layers(
         comm = tp + spread, jnp.zeros_like(tp), ep
         gather = exchanges.gather_s(part, cluster, plan, weights, moe)
         gather = gather if plan.layout is None else gather / parts  # once for both halves
-        return direction(cluster, kernels, comm, gather, moe, maximum, ep_overlap=overlap, layers=enqueued)
+        halves = flow.work.halves
+        hosts = enqueued if isinstance(halves, float) else 0.5 * halves * enqueued  # half a layer has half the kernels
+        return direction(cluster, kernels, comm, gather, moe, maximum, ep_overlap=overlap, layers=hosts)
 
     return all_layers(model, layer)
 

@@ -82,13 +82,14 @@ def add(shape: Any, work: LayerWork) -> LayerWork:
     chunk = delta * CHUNK + (1.0 - delta) * SUM_CHUNK
     flops = 2.0 * chunk * (heads_keys + values + delta * (2.0 * heads_keys + values)) + (4.0 + 2.0 * delta) * state
     states = 2.0 * STATE_PASSES * state / chunk  # 32 bit, counted in 16-bit elements
+    before = where(s.scan_conv > 1.0, s.scan_conv - 1.0, 0.0)  # tokens that the convolution remembers
     zero, inputs = 0.0 * s.hidden, mixed + gates + decays
     streamed, one = SCAN_PASSES * (inputs + values + states), (4.0 + 2.0 * delta) * state
     core = Core(zero, zero, flops, one, streamed, 0.0, 0.0, 0.0, kernels=KERNELS, state_bytes=2.0 * STATE_BYTES * state)
     return work._replace(
         products=(*work.products, *products),
         cores=(*work.cores, core),
-        state_bytes=work.state_bytes + STATE_BYTES * state + CONV_BYTES * has * (s.scan_conv - 1.0) * mixed,
+        state_bytes=work.state_bytes + STATE_BYTES * state + CONV_BYTES * before * mixed,
         channels=work.channels + 2.0 * mixed + 3.0 * values,  # the convolution; the gated norm of the output
         kept=work.kept + mixed + inputs + 3.0 * values,
         latent=work.latent + ranks,
