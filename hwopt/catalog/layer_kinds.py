@@ -82,9 +82,9 @@ def _row(row: object, sources: Mapping[str, str], kinds: Sequence[str], at: str,
 def layer_kinds(shape: Mapping[str, float], rows: Sequence[Row], where: str) -> LayerKinds | None:
     """Return the kinds of layers of a model; None without rows.
 
-    Equal kinds become one. A row without `moe` has experts only where all layers of the model have. A field that only some rows state has the model's value, else 0, in the others. Of more than
-    `MOST_KINDS` kinds, those that differ only in the width of their dense MLP are averaged, the closest widths first: the
-    numbers of parameters and FLOPs stay.
+    Equal kinds become one. A row without `moe` has experts only where all layers of the model have. A field that only some rows
+    state has the model's value, else 0, in the others. Of more than `MOST_KINDS` kinds, those that differ only in the width of
+    their dense MLP are averaged, the closest widths first: the numbers of parameters and FLOPs stay.
 
     **Arguments:** `shape`: the model's fields; `rows`: as from `read_layer_kinds`; `where`: the file's name for messages.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array
@@ -371,7 +371,7 @@ def layer_time(
     launched = _COLLECTIVES * several(plan.tp)
     beyond = leaves_domain(cluster, plan, weights)
     halves = flow.work.halves
-    hosts = None if isinstance(halves, float) else 0.5 * halves  # half a layer has half the kernels
+    hosts: Any = None if isinstance(halves, float) else 0.5 * halves  # half a layer has half the kernels
     timed = partial(direction, cluster, moe=moe, maximum=maximum, collectives=launched, beyond=beyond, layers=hosts)
     forward = timed(kernels, comm, gather)
     gradients = 1.0 + run.trainable_fraction  # with respect to inputs, and to trainable weights

@@ -87,7 +87,7 @@ class Gemms(NamedTuple):
     n_launched: PerGemm  # columns of the launched kernel (query, key and value share one kernel)
     count: PerGemm  # number of equal GEMMs in a grouped kernel
     low_precision: PerGemm  # 1: runs in the run's GEMM format, 0: stays wide, 16 bit or more
-    in_experts: np.ndarray  # 1: runs grouped by expert
+    in_experts: np.ndarray | float = 0.0  # 1: runs grouped by expert
 
     @property
     def flops(self) -> PerGemm:
