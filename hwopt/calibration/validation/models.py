@@ -53,11 +53,11 @@ def shape(row: MeasuredRow, assumed: list[str]) -> Any:
 
     **Arguments:** `row`; `assumed`: names of fields filled by assumption are added.
 
-    **Raises:** `Skip` for hybrid models and for unknown shapes.
+    **Raises:** `Skip` for hybrid models that are not in the catalog and for unknown shapes.
     """
     slug = row.workload or entry("workloads", row.model_name)
     held = None if slug is None else catalog.record("workloads", slug)
-    if (held is not None and "unsupported" in held.text) or row.model_kind == "hybrid":
+    if (held is not None and "unsupported" in held.text) or (row.model_kind == "hybrid" and held is None):
         raise Skip(SkipReason.HYBRID, row.model_name)
     if held is not None and held.operators:
         return _table(slug)
