@@ -34,6 +34,38 @@ class Window:
     flags: str = ""  # key of a list, 1 for a layer with a window
     kinds: str = ""  # key of a list, "local" for a layer with a window
     blocks: str = ""  # key of such a list in blocks, such as [[["global", "local"], 12]]
+    needs: tuple[str, ...] = ()  # keys that must be stated where a layer has a window
+    last_full: bool = False  # the last layer has full attention even if a list says otherwise
+
+
+@dataclass(frozen=True)
+class OtherHeads:
+    """Keys of the heads of layers of one sort, full or sliding, where they are not those of the layout."""
+
+    full: bool = False  # of layers with full attention; else of those with a sliding window
+    heads: tuple[str, ...] = ()
+    kv_heads: tuple[str, ...] = ()
+    head_dim: tuple[str, ...] = ()
+    v_dim: tuple[str, ...] = ()
+    shared_projection: str = ""  # key: true means that keys are also values, and that `kv_heads` applies
+
+
+@dataclass(frozen=True)
+class Indexer:
+    """Keys of an indexer: heads that score all keys, of which those with the highest scores are attended."""
+
+    heads: tuple[str, ...]
+    dim: tuple[str, ...]
+    tokens: tuple[str, ...]  # keys, or blocks of keys, that are attended
+    block: tuple[str, ...] = ()  # tokens in a block
+    words: tuple[str, ...] = ()  # of `layer_types`, for a layer with an indexer
+    switch: str = ""  # key that must not be false
+    flags: str = ""  # key of a list, 1 for a layer with an indexer; empty: every layer
+    no_value: str = ""  # key of a list that must be 1 in those layers: an indexer without values
+    modes: str = ""  # key of a list, "full" or "shared": a layer that keeps the choice of the layer before it
+    pattern: str = ""  # key of the same as letters F and S
+    every: str = ""  # key: every so many-th layer has an indexer, the others keep its choice
+    offset: str = ""  # key of the number of first layers with an indexer
 
 
 @dataclass(frozen=True)
@@ -54,6 +86,8 @@ class ExpertKeys:
     shared: str = ""  # key of the number of shared experts
     shared_width: str = ""  # key of the width of all shared experts together
     shared_constant: float = 0.0  # shared experts, where no key states their number
+    switch: str = ""  # key that must be true for experts to be used
+    beside: bool = False  # every layer also has its dense MLP, which counts as a shared expert
     inputs: str = ""  # key of the width of the routed experts' inputs, where it is not the hidden size
     none_width: str = ""  # key of the MLP's width where `count` is 0: the model is dense
 
@@ -115,8 +149,18 @@ class ConfigFamily:
     positions: tuple[str, ...] = ()  # rows of a learned table
     extra_positions: float = 0.0  # rows in addition to those
     latent: bool = False  # latent attention (MLA)
+    v_dim: tuple[str, ...] = ()  # empty: as `head_dim`
+    gate: str = ""  # attention's output gate, of each "head" or each "value" channel
+    gate_key: str = ""  # key that states it: true or missing means `gate`, false none
+    lists: Mapping[str, str] = field(
+        default_factory=dict
+    )  # field of `Transformer` -> key of a list, a number per layer
+    blocks: str = ""  # key of a list of tables, one per layer, with its attention and its MLP
+    dense_ahead: bool = False  # layers that predict several tokens ahead have a dense MLP
     window: Window | None = None
     experts: ExpertKeys | None = None
+    other: OtherHeads | None = None
+    indexer: Indexer | None = None
     scan: ScanKeys | None = None
     # Meaning of a missing key: a value, or "heads", "hidden", "ffn"
     absent: Mapping[str, Any] = field(default_factory=dict)
@@ -134,6 +178,7 @@ class ConfigFamily:
             *self.absent,
             *self.fixed,
             *self.equal,
+            *self.lists.values(),
             *self.left_out,
             *self.needs,
             "model_type",
@@ -143,13 +188,16 @@ class ConfigFamily:
             *MUST_BE_OFF,
         ]
         own += LATENT if self.latent else ()
-        for part in (self, self.window, self.experts, self.scan):
+        for part in (self, *(getattr(self, name) for name in _PARTS)):
             for each in fields(part) if part else ():
                 value = getattr(part, each.name)
-                if each.name not in ("types", "harmless", "inner_harmless", "approximation"):
+                if each.name not in ("types", "harmless", "inner_harmless", "approximation", "words", "gate"):
                     own += [value] if isinstance(value, str) else value if isinstance(value, tuple) else ()
         return frozenset(own) - {""}
 
+
+_PARTS = {"window": Window, "experts": ExpertKeys, "scan": ScanKeys, "other": OtherHeads, "indexer": Indexer}
+"""Fields of a layout that are tables of keys."""
 
 LATENT = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 """Keys of multi-head latent attention (MLA)."""
@@ -169,6 +217,12 @@ def families() -> Mapping[str, ConfigFamily]:
     """Return the supported layouts, by `model_type`."""
     tables = {**_table("dense"), **_table("experts"), **_table("hybrids")}
     return {kind: family for family in map(_family, tables.values()) for kind in family.types}
+
+
+@cache
+def towers() -> Mapping[str, Mapping[str, Any]]:
+    """Return what the keys of image towers mean, by `model_type`."""
+    return {kind: tower for tower in _table("towers").values() for kind in tower["types"]}
 
 
 @cache
@@ -224,7 +278,7 @@ def _table(name: str) -> Mapping[str, Any]:
 
 def _family(entry: Mapping[str, Any]) -> ConfigFamily:
     values = {key: _frozen(value) for key, value in entry.items()}
-    for name, form in (("window", Window), ("experts", ExpertKeys), ("scan", ScanKeys)):
+    for name, form in _PARTS.items():
         if name in entry:
             values[name] = form(**{key: _frozen(value) for key, value in entry[name].items()})
     return ConfigFamily(**values)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from hwopt.catalog.config_families import ExpertKeys, Window
+from hwopt.catalog.config_families import ExpertKeys, Window, mechanisms
 from hwopt.catalog.config_reader import MOST_LAYERS, MOST_TOKENS, Config, short
 
 _SLIDING = ("sliding_attention", "chunked_attention")
@@ -16,9 +16,12 @@ def mixture(read: Config, spec: ExpertKeys | None, shape: Mapping[str, float]) -
 
     **Raises:** `UserError` for numbers that contradict each other.
     """
-    if spec is None or (
-        spec.optional and all(read.value(key) is None for key in (*spec.count, *spec.per_token, *spec.width))
-    ):
+    if spec is None:
+        return {}
+    stated = [key for key in (*spec.count, *spec.per_token, *spec.width) if read.value(key) is not None]
+    if (spec.optional and not stated) or (spec.switch and not read.flag(spec.switch, False)):
+        if spec.switch and stated:
+            read.refuse(f"'{stated[0]}' states experts, but '{spec.switch}' is not true")
         return {}
     layers = shape["layers"]
     experts = read.number(spec.count, layers=layers)
@@ -32,6 +35,8 @@ def mixture(read: Config, spec: ExpertKeys | None, shape: Mapping[str, float]) -
         shared = read.number([spec.shared], least=0.0, null=0.0, layers=layers)
     elif spec.shared_width:
         shared = read.number([spec.shared_width], least=0.0) / width
+    elif spec.beside:
+        shared = shape["ffn"] / width
     sparse = sum(sparse_layers(read, spec, int(layers)))
     if not sparse:
         read.refuse(f"no layer uses the {experts:g} experts that '{read.look_up(spec.count)[0]}' states")
@@ -58,20 +63,29 @@ def _groups(read: Config) -> float:
     return most if most < count and read.value("topk_method") != "greedy" else 0.0
 
 
-def sparse_layers(read: Config, spec: ExpertKeys, layers: int) -> list[bool]:
+def sparse_layers(read: Config, spec: ExpertKeys | None, layers: int) -> list[bool]:
     """Return for each layer whether it is a mixture of experts.
 
     **Raises:** `UserError` for lists and numbers that contradict each other.
     """
+    if spec is None or (spec.switch and not read.flag(spec.switch, False)):
+        return [False] * layers
     for key in spec.layer_lists:
-        entries = read.entries(key)
+        entries = _entries(read, key)
         if entries is not None:
             return _after_first(read, spec, key, _sparse_in_list(read, key, entries, layers))
-    first = read.number([spec.first], least=0.0, most=layers) if spec.first else 0.0
+    turn = _turns(read, spec.frequency, layers)
+    if isinstance(read.value(spec.frequency), list):
+        _after_first(read, spec, spec.frequency, turn)
+    elif spec.layer_lists and spec.first not in {"", *read.values, *read.family.absent}:
+        read.refuse(
+            f"'{spec.first}' is missing, or another key of the layers with experts: {', '.join(spec.layer_lists)}"
+        )
+    listed = isinstance(read.value(spec.frequency), list) and spec.first not in read.values
+    first = read.number([spec.first], least=0.0, most=layers) if spec.first and not listed else 0.0
     last = _last(read, spec.last, layers) if spec.last else layers - 1.0
     step = read.number([spec.step], most=layers) if spec.step else 1.0
     dense = _numbers(read, spec.dense_layers, layers) if spec.dense_layers else set()
-    turn = _turns(read, spec.frequency, layers)
     return [
         first <= layer <= last and (layer + 1) % step == 0 and turn[layer] and layer not in dense
         for layer in range(layers)
@@ -111,9 +125,19 @@ def _last(read: Config, key: str, layers: int) -> float:
     return read.number([key], least=0.0, most=layers - 1.0)
 
 
+def _entries(read: Config, key: str) -> list[Any] | None:
+    """Return a list, which may be written as numbers between commas."""
+    words = read.value(key)
+    if not isinstance(words, str):
+        return read.entries(key)
+    if not all(each.strip().isdigit() for each in words.split(",")):
+        read.refuse(f"'{key}' must be a list of layers, not {short(words)}")
+    return [int(each) for each in words.split(",")]
+
+
 def _numbers(read: Config, key: str, layers: int) -> set[float]:
     """Return the set of layer numbers listed under `key`; refuse numbers out of range or listed twice."""
-    numbers = [read.check_number(key, each, 0.0, layers - 1.0) for each in read.entries(key) or ()]
+    numbers = [read.check_number(key, each, 0.0, layers - 1.0) for each in _entries(read, key) or ()]
     if len(set(numbers)) < len(numbers):
         read.refuse(f"'{key}' names a layer twice")
     return set(numbers)
@@ -131,31 +155,74 @@ def _sparse_in_list(read: Config, key: str, entries: list[Any], layers: int) -> 
     return [each in ("sparse", True) for each in entries]
 
 
+def layer_types(read: Config, layers: float) -> list[str] | None:
+    """Return the words of `layer_types`, one for each layer, without those of layers that predict several tokens ahead.
+
+    **Raises:** `UserError` for a word that the layout does not know.
+    """
+    words = read.entries("layer_types")
+    ahead = read.value("num_nextn_predict_layers")
+    if words and ahead and len(words) == layers + read.number(["num_nextn_predict_layers"]):
+        words = words[: int(layers)]
+    elif words and len(words) != layers:
+        more = "" if ahead else ", and no 'num_nextn_predict_layers' states more layers"
+        read.refuse(f"'layer_types' has {len(words)} entries for {layers:g} layers{more}")
+    known = (*_SLIDING, "full_attention", *(read.family.indexer.words if read.family.indexer else ()))
+    for each in words or ():
+        if each not in known:
+            named = "".join(f" ({mechanism})" for mechanism in mechanisms({str(each): 1}))
+            read.refuse(f"'layer_types' has a layer {short(each)}{named}, which hwopt does not model")
+    return words
+
+
 def windows(read: Config, window: Window | None, layers: float) -> dict[str, float]:
     """Return the share of layers with sliding-window attention and the window's width; an empty table if there are none.
 
     **Raises:** `UserError` for layer types that the model has no term for.
     """
-    kinds = read.entries("layer_types", layers)
-    for each in kinds or ():
-        if each not in (*_SLIDING, "full_attention"):
-            read.refuse(f"'layer_types' has a layer {short(each)}, which hwopt does not model")
-    local = sum(each in _SLIDING for each in kinds) if kinds else None
+    local = sum(sliding_layers(read, window, layers))
+    return {"local_layers_fraction": local / layers, "window_tokens": _width(read, window)} if window and local else {}
+
+
+def _width(read: Config, window: Window) -> float:
+    return read.number([window.size], most=MOST_TOKENS)
+
+
+def sliding_layers(read: Config, window: Window | None, layers: float) -> list[bool]:
+    """Return for each layer whether its attention has a sliding window.
+
+    **Raises:** `UserError` for layer types that the model has no term for, and for keys that contradict each other.
+    """
+    kinds = layer_types(read, layers)
+    local = [each in _SLIDING for each in kinds] if kinds else None
     off = window is None or (window.switch and not read.flag(window.switch, False))
     missing = window is not None and read.value(window.size) is None and (window.optional or window.size in read.values)
     if window is None or off or missing:
-        if local:
+        if local and any(local):
             read.refuse(
-                f"'layer_types' has {local} layers with sliding-window attention, but no key states the window size"
+                f"'layer_types' has {sum(local)} layers with sliding-window attention, but no key states the window size"
+                + (f", such as '{window.size}'" if window else "")
             )
-        return {}
-    width = read.number([window.size], most=MOST_TOKENS)
+        return [False] * int(layers)
+    _width(read, window)
     if local is None:
         local = _local_layers(read, window, int(layers))
-    return {"local_layers_fraction": local / layers, "window_tokens": width} if local else {}
+    else:
+        _agree(read, window, local)
+    for key in window.needs if any(local) else ():
+        if read.value(key) is None:
+            read.missing(key)
+    return [*local[:-1], local[-1] and not window.last_full]
 
 
-def _local_layers(read: Config, window: Window, layers: int) -> float:
+def _agree(read: Config, window: Window, local: list[bool]) -> None:
+    """Refuse a second statement of the layers with a window that differs from `layer_types`."""
+    key = next((key for key in (window.flags, window.every_key) if key and read.value(key)), "")
+    if key and _local_layers(read, window, len(local)) != local:
+        read.refuse(f"'{key}' = {short(read.value(key))} contradicts 'layer_types'")
+
+
+def _local_layers(read: Config, window: Window, layers: int) -> list[bool]:
     for key in (window.kinds, window.blocks):
         if key and read.value(key) is not None:
             return _local_in_list(read, key, layers)
@@ -163,12 +230,14 @@ def _local_layers(read: Config, window: Window, layers: int) -> float:
         read.missing(window.kinds)
     flags = _bits(read, window.flags, layers) if window.flags else []
     if flags:
-        return sum(flags)
+        return [bool(each) for each in flags]
+    if window.flags and not window.every:
+        read.missing(window.flags)
     if window.after:
-        return layers - min(read.number([window.after], least=0.0, most=MOST_LAYERS), layers)
-    if window.every:
-        return layers - layers // _every(read, window)
-    return layers
+        first = min(read.number([window.after], least=0.0, most=MOST_LAYERS), layers)
+        return [layer >= first for layer in range(layers)]
+    every = _every(read, window) if window.every else layers + 1
+    return [bool((layer + 1) % every) for layer in range(layers)]
 
 
 def _every(read: Config, window: Window) -> int:
@@ -180,10 +249,8 @@ def _every(read: Config, window: Window) -> int:
     return int(read.check_number(window.every_key, pattern, 1.0, MOST_LAYERS))
 
 
-def _local_in_list(read: Config, key: str, layers: int) -> int:
-    """Return the number of local layers in a list with one word per layer, or in blocks such as `[[["global", "local"],
-    12]]`.
-    """
+def _local_in_list(read: Config, key: str, layers: int) -> list[bool]:
+    """Return the local layers of a list with one word per layer, or in blocks such as `[[["global", "local"], 12]]`."""
     kinds: list[Any] = []
     for each in read.entries(key) or ():
         if isinstance(each, list) and len(each) == 2 and isinstance(each[0], list):
@@ -192,4 +259,4 @@ def _local_in_list(read: Config, key: str, layers: int) -> int:
             kinds.append(each)
     if len(kinds) != layers or any(each not in ("local", "global") for each in kinds):
         read.refuse(f"'{key}' must state 'local' or 'global' for each of {layers} layers")
-    return kinds.count("local")
+    return [each == "local" for each in kinds]

@@ -115,7 +115,7 @@ class Config:
         if nulls:
             self.refuse(f"'{nulls[0]}' is null, but model_type '{self.kind}' needs a number")
         if default is None:
-            self.missing(keys[0])
+            self.missing(*keys)
         return float(default)
 
     def _null(self, key: str) -> bool:
@@ -123,8 +123,9 @@ class Config:
         holder = self.values.get(table) if inner else self.values
         return isinstance(holder, dict) and (inner or table) in holder and holder[inner or table] is None
 
-    def missing(self, key: str) -> NoReturn:
-        self.refuse(f"'{key}' is missing, but model_type '{self.kind}' needs it")
+    def missing(self, key: str, *others: str) -> NoReturn:
+        instead = f", or {' or '.join(map(repr, others))}" if others else ""
+        self.refuse(f"'{key}' is missing, but model_type '{self.kind}' needs it{instead}")
 
     def role(self, name: str) -> float:
         """Return a number by its role instead of its key: "heads", "hidden" or "ffn"."""
@@ -207,7 +208,8 @@ class Config:
         same = [each == wanted and isinstance(each, bool) == isinstance(wanted, bool)
                 for each in (value if isinstance(value, list) else [value])]  # fmt: skip
         if not all(same):
-            self.refuse(f"'{key}' = {short(value)} means layers that hwopt does not model (only {wanted!r})")
+            named = ", ".join(mechanisms({key.rpartition(".")[2]: value})) or "layers"
+            self.refuse(f"'{key}' = {short(value)} means {named} that hwopt does not model (only {wanted!r})")
 
     @property
     def kind(self) -> str:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from hwopt.catalog import config_families as layouts
+from hwopt.catalog.config_attention import by_layer, unfolded
+from hwopt.catalog.config_counts import multi_token_parameters, tower_parameters
 from hwopt.catalog.config_families import (
     LENGTHS,
     MUST_BE_OFF,
@@ -37,13 +39,6 @@ _DEFAULT_LENGTH, _USUAL_LENGTH = 4096.0, 8192.0
 QUANTIZED = ("quantization_config", "quantization", "compression_config")
 """Keys that state the storage format of weights."""
 
-_TOWER = (
-    ("num_hidden_layers", "depth", "vt_num_hidden_layers"),
-    ("hidden_size", "vt_hidden_size"),
-    ("intermediate_size", "vt_intermediate_size"),
-)
-"""Keys of an image or audio tower: number of layers, hidden size, MLP width."""
-
 
 def config_table(path: Path) -> dict[str, Any]:
     """Return a `config.json` as the table of a catalog entry: shape, sequence length, approximations and source.
@@ -69,7 +64,7 @@ def config_table(path: Path) -> dict[str, Any]:
     units = ENTRIES["workloads"].quantities
     quantities = {key: {"value": value, "unit": units[key], **about} for key, value in numbers.items()}
     quantities["sequence_length"] = {"value": length, "unit": "token", "kind": "assumption", "source": "config"}
-    ignored = _ignored(whole, config, where)
+    ignored = _ignored(whole, config, where, numbers, rows.get(LAYER_KINDS, []))
     texts |= {"approximations": ignored} if ignored else {}
     texts |= {"checkpoint": [stored, "config"]} if (stored := _stored(whole, config)) else {}
     return {**texts, **quantities, **rows, "sources": {"config": source}}
@@ -91,7 +86,13 @@ def _row(operator: Operator) -> dict[str, Any]:
     }
 
 
-def _ignored(whole: Mapping[str, Any], config: Mapping[str, Any], where: str) -> list[str]:
+def _ignored(
+    whole: Mapping[str, Any],
+    config: Mapping[str, Any],
+    where: str,
+    shape: Mapping[str, float],
+    kinds: list[dict[str, float]],
+) -> list[str]:
     """Return notes on the omissions of an estimate: approximated mechanisms, multi-token prediction, towers.
 
     **Raises:** `UserError` for a weight format that is not a table of keys.
@@ -102,14 +103,13 @@ def _ignored(whole: Mapping[str, Any], config: Mapping[str, Any], where: str) ->
     ahead = [
         f"{key} {short(value)}" for key, value in config.items() if re.search("nextn|mtp", key) and value not in OFF
     ]
-    said += [f"ignores multi-token prediction, {', '.join(ahead)}"] if ahead else []
+    weights = multi_token_parameters(config, shape, kinds) if ahead and "vocab" in shape else 0.0
+    said += [f"ignores multi-token prediction, {', '.join(ahead)}{_words(weights, False)}"] if ahead else []
     for key, value in (*config.items(), *(() if config is whole else whole.items())):
-        if key in QUANTIZED and value is not None:
-            if not isinstance(value, dict):
-                raise UserError(f"{where}: '{key}' must be a table of keys, not {short(value)}")
-        elif key not in config and key.endswith("_config") and key != "text_config" and value not in OFF:
-            said.append(f"ignores {key}{_tower(value)}")
-    return said
+        if key in QUANTIZED and value is not None and not isinstance(value, dict):
+            raise UserError(f"{where}: '{key}' must be a table of keys, not {short(value)}")
+    towers = {key: tower_parameters(whole, key, shape.get("hidden", 0.0)) for key in _towers(whole, config)}
+    return [*said, *(f"ignores {key}{_words(*count)}" for key, count in towers.items())]
 
 
 def _stored(*parts: Mapping[str, Any]) -> str:
@@ -119,15 +119,35 @@ def _stored(*parts: Mapping[str, Any]) -> str:
     return " ".join(dict.fromkeys(word for word in words if isinstance(word, str))) or " ".join(tables)
 
 
-def _tower(keys: Any) -> str:
-    """Return the parameter count of a tower (plain attention and MLP layers) in words; "" if its keys do not state it."""
-    keys = keys if isinstance(keys, dict) else {}
-    layers, width, inner = (
-        next((keys[each] for each in names if isinstance(keys.get(each), int) and 0 < keys[each] < MOST_LAYERS), 0)
-        for names in _TOWER
-    )
-    count = layers * width * (4 * width + 2 * inner)
-    return f", about {1e-9 * count:.2g} B parameters" if count else ""
+def counted_apart(path: Path) -> dict[str, float]:
+    """Return the parameters of a `config.json` that its language model does not have: those of `multi_token` layers, and
+    of each tower by its key.
+
+    A tower whose keys do not state its layers is left out.
+
+    **Raises:** see `read_config` and `shape_of_config`.
+    """
+    (whole, config), where = read_config(path), str(path)
+    if config.get("model_type") in known_layouts():
+        return {}
+    shape, rows = shape_of_config(config, where)
+    ahead = multi_token_parameters(config, shape, rows)
+    towers = {key: tower_parameters(whole, key, shape["hidden"])[0] for key in _towers(whole, config)}
+    return {key: count for key, count in {"multi_token": ahead, **towers}.items() if count}
+
+
+def _towers(whole: Mapping[str, Any], config: Mapping[str, Any]) -> list[str]:
+    """Return the keys of a model's parts besides its language model."""
+    return [
+        key
+        for key, value in whole.items()
+        if config is not whole and key not in config and key.endswith("_config") and key != "text_config"
+        and key not in QUANTIZED and value not in OFF
+    ]  # fmt: skip
+
+
+def _words(count: float, exact: bool) -> str:
+    return f", {'' if exact else 'about '}{1e-9 * count:.2g} B parameters" if count else ""
 
 
 def read_config(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -210,9 +230,9 @@ def shape_of_config(config: Mapping[str, Any], where: str) -> tuple[dict[str, fl
     for layers that the model has no term for, and an unknown key that may change the shape.
     """
     family = _family_of(config, where)
-    read = Config(with_layers(config, family), family, where)
+    read, kinds = unfolded(Config(with_layers(config, family), family, where))
     for key in MUST_BE_OFF:
-        if config.get(key):
+        if config.get(key) and config[key] != "vision":  # the tokens of an image alone see those after them
             reason = "an encoder" if key == "is_encoder_decoder" else f"'{key}'"
             read.refuse(f"model_type '{read.kind}' has {reason}, which hwopt does not model")
     read.check()
@@ -226,7 +246,7 @@ def shape_of_config(config: Mapping[str, Any], where: str) -> tuple[dict[str, fl
     } | _attention(read, family, hidden)  # fmt: skip
     if family.scan is not None:
         return hybrid(read, family.scan, shape)
-    return shape | mixture(read, family.experts, shape) | windows(read, family.window, layers), []
+    return by_layer(read, shape | mixture(read, family.experts, shape) | windows(read, family.window, layers), kinds)
 
 
 def _family_of(config: Mapping[str, Any], where: str) -> ConfigFamily:
@@ -239,7 +259,9 @@ def _family_of(config: Mapping[str, Any], where: str) -> ConfigFamily:
     inner = config.get("text_config")
     named = ", ".join(layouts.mechanisms(inner if isinstance(inner, dict) else config))
     if reason:
-        reason = named or reason
+        reason = (
+            named if any(part in named for part in reason.split(", ")) else ", ".join(filter(None, (reason, named)))
+        )
         known = isinstance(inner, dict) and str(inner.get("model_type")) in families()
         hint = "; its 'text_config' alone can be read from a file of its own" if known else ""
         raise UserError(f"{where}: model_type '{kind}' has {reason}, which hwopt does not model{hint}")
@@ -284,9 +306,12 @@ def _attention(read: Config, family: ConfigFamily, hidden: float) -> dict[str, f
     heads = read.role("heads")
     if family.latent:
         rank, rope = read.number(["q_lora_rank"], null=0.0), read.number(["qk_rope_head_dim"])
+        both = read.number(["qk_nope_head_dim"]) + rope
+        if read.value("qk_head_dim") is not None and (stated := read.number(["qk_head_dim"])) != both:
+            read.refuse(f"'qk_head_dim' = {stated:g} is not 'qk_nope_head_dim' + 'qk_rope_head_dim' = {both:g}")
         return {
             "heads": heads, "kv_heads": heads, "query_rank": rank, "kv_rank": read.number(["kv_lora_rank"]), "rope_dim": rope,
-            "qk_dim": read.number(["qk_nope_head_dim"]) + rope, "v_dim": read.number(["v_head_dim"]),
+            "qk_dim": both, "v_dim": read.number(["v_head_dim"]),
         }  # fmt: skip
     key, value = read.look_up(family.head_dim)
     if value is not None or family.head_dim_required or any(each in family.absent for each in family.head_dim):
@@ -302,7 +327,8 @@ def _attention(read: Config, family: ConfigFamily, hidden: float) -> dict[str, f
     if heads % kv_heads:
         key = read.look_up(family.kv_heads)[0]
         read.refuse(f"'{key}' = {kv_heads:g} does not divide the {heads:g} heads")
-    return {"heads": heads, "kv_heads": kv_heads, "qk_dim": head, "v_dim": head}
+    value_dim = read.number(family.v_dim) if family.v_dim else head
+    return {"heads": heads, "kv_heads": kv_heads, "qk_dim": head, "v_dim": value_dim}
 
 
 def _kv_heads(read: Config, family: ConfigFamily, heads: float) -> float:

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from hwopt.catalog.batch_ramps import stated_ramp
 from hwopt.catalog.chips import slot
-from hwopt.catalog.huggingface import read_config
+from hwopt.catalog.huggingface import counted_apart, read_config
 from hwopt.catalog.layer_kinds import absent_parts, layer_kinds
 from hwopt.catalog.load import built, config_file, leaf, positive, record, supported
 from hwopt.catalog.memory_formats import formats_of, memory_numbers, parse_memory
@@ -21,7 +21,15 @@ from hwopt.workload.operator_kinds import Lookup, operator_table
 from hwopt.workload.operators import Operators
 from hwopt.workload.training import ExpertRouting, TrainingRun
 from hwopt.workload.transfer import Transfer
-from hwopt.workload.transformer import TOKEN, Transformer, misaligned, total_parameters
+from hwopt.workload.transformer import (
+    TOKEN,
+    Transformer,
+    active_parameters,
+    embedding_parameters,
+    head_parameters,
+    misaligned,
+    total_parameters,
+)
 
 TOKEN_NUMBER_BYTES = 4.0
 """Bytes read from storage per token of a text run: the token's number, 32 bit (by the format of token files)."""
@@ -109,6 +117,28 @@ def model_of(name: str | Path | Operators) -> Transformer | Operators:
         unit_of_work=" ".join(entry.words("unit_of_work")) or TOKEN,
         language=entry.words("predicts") == ["text"],
     )
+
+
+def parameter_counts(name: str | Path) -> dict[str, float]:
+    """Return the parameters of a workload: all, those a token uses, and parts that cards may leave out or add.
+
+    Keys: `parameters` and `active_parameters` of the model; `embedding` and `head`, its tables of tokens, which both
+    contain; `multi_token` and keys of towers such as `vision_config`, which neither contains (from a `config.json` alone);
+    `stated_parameters` and `stated_active_parameters` as the card has them. An unsupported entry has the last two alone.
+
+    **Raises:** `UserError` for an unknown name or a bad file.
+    """
+    entry = record("workloads", name)
+    counts: dict[str, float] = {}
+    if "unsupported" not in entry.text:
+        model = model_of(name)
+        counts = {"parameters": float(total_parameters(model)), "active_parameters": float(active_parameters(model))}
+        if isinstance(model, Transformer):
+            counts |= {"embedding": float(embedding_parameters(model)), "head": float(head_parameters(model))}
+    path = config_file("workloads", name)
+    apart = counted_apart(path) if path is not None else {}
+    stated = ("parameters", "active_parameters")
+    return counts | apart | {f"stated_{key}": entry.si(key) for key in stated if key in entry.quantities}
 
 
 def _check_words(entry: Record) -> None:

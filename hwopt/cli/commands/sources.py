@@ -38,7 +38,7 @@ def catalog(options: argparse.Namespace) -> Rendered:
         entry = catalog.record(options.kind, options.name)
         if options.kind == "chips" and "unsupported" not in entry.text:
             catalog.chip(options.name)  # reject an entry that no other command would accept
-        document, text = catalog_cards.entry(entry)
+        document, text = catalog_cards.entry(entry, options.name)
     return Rendered(lambda: document, lambda: text)
 
 

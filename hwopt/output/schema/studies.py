@@ -261,6 +261,7 @@ CATALOG = either(
     record({"kinds": by_name(INTEGER)}),
     record({"kind": TEXT, "entries": by_name(TEXT)}),
     record({"slug": TEXT, "title": TEXT, "text": by_name(ANY), "quantities": by_name(_STATED)},
-    {"operators": listed(by_name(ANY))}),
-    record({"file": TEXT, "shape": by_name(NUMBER), "parameters": NUMBER, "active_parameters": NUMBER}),
+    {"operators": listed(by_name(ANY)), "layer_kinds": listed(by_name(NUMBER)), "counts": by_name(NUMBER)}),
+    record({"file": TEXT, "shape": by_name(NUMBER), "parameters": NUMBER, "active_parameters": NUMBER, "counts": by_name(NUMBER)},
+    {"approximations": listed(TEXT), "layer_kinds": listed(by_name(NUMBER))}),
 )  # fmt: skip

@@ -12,7 +12,6 @@ from hwopt.errors import UserError, suggest
 from hwopt.quantity import quantities
 from hwopt.units import pretty
 from hwopt.workload.operator_kinds import Operator
-from hwopt.workload.transformer import active_parameters, total_parameters
 
 
 def kinds() -> tuple[dict[str, Any], str]:
@@ -33,8 +32,11 @@ def entries(kind: str) -> tuple[dict[str, Any], str]:
     return {"kind": kind, "entries": titles}, "\n".join(f"{name:<{width}}  {title}" for name, title in titles.items())
 
 
-def entry(record: Record) -> tuple[dict[str, Any], str]:
-    """Return one catalog entry as JSON and as text: its text, then a row for each number."""
+def entry(record: Record, asked: str) -> tuple[dict[str, Any], str]:
+    """Return one catalog entry as JSON and as text: its text, then a row for each number.
+
+    **Arguments:** `record`: its content; `asked`: its name, or the path of a file.
+    """
     stated = {name: _quantity(q, record.citation(name)) for name, q in record.quantities.items()}
     document = {"slug": record.slug, "title": record.title, "text": dict(record.text), "quantities": stated}
     operators = [_operator(each) for each in record.operators]
@@ -53,12 +55,11 @@ def entry(record: Record) -> tuple[dict[str, Any], str]:
         )
         lines += ["", "Operators of a sample (rows: number of times in a sample; otherwise once per token)"]
         lines += [f"  {each['op']:<12} {words}" for each, words in zip(operators, said, strict=True)]
-    if record.layer_kinds:
-        lines += ["", "Kinds of layers, with the fields in which they differ"]
-        lines += [
-            f"  {', '.join(f'{key} {_number(value)}' for key, value in each.items())}" for each in record.layer_kinds
-        ]
+    lines += _kind_lines(record)
     lines += [f"  from {source}" for source in record.operator_sources]
+    if record.kind == "workloads" and (counts := catalog.parameter_counts(asked)):
+        document["counts"] = counts
+        lines += ["", f"Parameters in closed form: {_count_words(counts)}"]
     return document, "\n".join(lines)
 
 
@@ -79,16 +80,39 @@ def _number(value: Any) -> str:
     return f"{value:,.12g}" if isinstance(value, float) else str(value)
 
 
+def _kind_lines(record: Record) -> list[str]:
+    rows = [f"  {', '.join(f'{key} {_number(value)}' for key, value in each.items())}" for each in record.layer_kinds]
+    return ["", "Kinds of layers, with the fields in which they differ", *rows] if rows else []
+
+
+def _count_words(counts: dict[str, float]) -> str:
+    """Return the parameters of a model in words: all and active, tables of tokens, parts left out, the card's numbers."""
+    said = {key: f"{1e-9 * count:,.4g} B" for key, count in counts.items() if count}
+    parts = [f"{said['parameters']}, {said['active_parameters']} per token"] if "parameters" in said else []
+    tables = [f"{said[key]} of the {key}" for key in ("embedding", "head") if key in said]
+    parts += [f"both include {' and '.join(tables)}"] if tables else []
+    known = ("parameters", "active_parameters", "embedding", "head", "stated_parameters", "stated_active_parameters")
+    names = {"multi_token": "multi-token layers"}
+    parts += [f"both leave out {said[key]} of {names.get(key, key)}" for key in said if key not in known]
+    stated = [said[key] for key in ("stated_parameters", "stated_active_parameters") if key in said]
+    return "; ".join(parts + ([f"its card states {' and '.join(stated)}"] if stated else []))
+
+
 def shape(path: str) -> tuple[dict[str, Any], str]:
     """Return the shape read from a model's `config.json`, with its parameter counts, as JSON and as text."""
     model = catalog.model_of(path)
-    every = {name: (np.asarray(getattr(model, name)), each) for name, each in quantities(type(model)).items()}
+    every = {
+        name: (np.asarray(value), each)
+        for name, each in quantities(type(model)).items()
+        if (value := getattr(model, name)) is not None
+    }
     numbers = {name: (float(value), each) for name, (value, each) in every.items() if value.ndim == 0}  # scalars only
-    counts = {"parameters": float(total_parameters(model)), "active_parameters": float(active_parameters(model))}
+    counts = catalog.parameter_counts(path)
     record = catalog.record("workloads", path)
     lines = [
         f"{escape.line(path)}, a model of {pretty(counts['parameters'])} parameters, "
         f"{pretty(counts['active_parameters'])} active per token",
+        f"  {_count_words(counts)}",
         *(f"  {escape.line(each)}" for each in (*record.words("approximations"), *record.sources.values())),
         "",
     ]
@@ -97,9 +121,12 @@ def shape(path: str) -> tuple[dict[str, Any], str]:
         f"  {name:<{width}}  {pretty(value, each.unit, 6):>14}  {each.meaning}"
         for name, (value, each) in numbers.items()
     ]
+    lines += _kind_lines(record)
     shape = {name: value for name, (value, _) in numbers.items()}
-    said = {"approximations": record.words("approximations")}
-    return {"file": path, "shape": shape, **counts, **said}, "\n".join(lines)
+    said: dict[str, Any] = {"approximations": record.words("approximations")}
+    said |= {"layer_kinds": list(record.layer_kinds)} if record.layer_kinds else {}
+    counted = {key: counts[key] for key in ("parameters", "active_parameters")}
+    return {"file": path, "shape": shape, **counted, "counts": counts, **said}, "\n".join(lines)
 
 
 def _quantity(q: StatedQuantity, source: str) -> dict[str, Any]:

@@ -73,8 +73,8 @@ def test_parameters_are_the_published_ones(tmp_path, name):
 
 
 def test_every_layout_of_the_table_is_compared():
-    hybrids = json.loads((DATA / "hybrid_configs.json").read_text(encoding="utf-8"))  # see test_config_hybrids.py
-    compared = {id(families()[_kind(entry["config"])]) for entry in (*MODELS.values(), *hybrids)}
+    data = [json.loads((DATA / f"{name}_configs.json").read_text(encoding="utf-8")) for name in ("attention", "hybrid")]
+    compared = {id(families()[_kind(entry["config"])]) for entry in (*MODELS.values(), *data[0], *data[1])}
     assert {family.types[0] for family in families().values() if id(family) not in compared} == set()
     assert len(compared) >= 40 and len(MODELS) >= 100
 
@@ -97,12 +97,12 @@ def test_the_tables_do_not_contradict_each_other():
     [
         ("jamba", "state-space"), ("hymba", "state-space"), ("plamo2", "state-space"), ("zamba2", "state-space"),
         ("rwkv6", "recurrent"), ("rwkv7", "recurrent"), ("recurrent_gemma", "recurrent"), ("lfm2", "convolution"),
-        ("gated_deltanet", "gated-delta-net"), ("bailing_moe_linear", "linear-attention"), ("hy_v4", "indexer sparse"),
+        ("gated_deltanet", "gated-delta-net"), ("bailing_moe_linear", "linear-attention"), ("hy_v4", "hyper-connections"),
         ("deepseek_v4", "compressed sparse attention, hyper-connections"), ("phi3small", "block-sparse"),
-        ("mimo_v2_flash", "heads that differ"), ("gemma4_text", "heads that differ"), ("openelm", "heads that differ"),
-        ("nemotron-nas", "heads that differ"), ("gemma3n", "layers share"), ("hunyuan", "layers share"),
+        ("gemma4_assistant", "heads that differ"), ("gemma3n", "layers share"), ("hunyuan", "layers share"),
         ("jetmoe", "experts of its"),
-        ("longcat_flash", "experts that do nothing"), ("afmoe", "output gate"), ("blt", "bytes"), ("llada", "denoising"),
+        ("longcat_flash", "experts that do nothing"), ("axk2", "gated norms"), ("muse_spark_text", "gated residuals"),
+        ("blt", "bytes"), ("llada", "denoising"),
         ("bert", "an encoder"), ("roberta", "an encoder"), ("modernbert", "an encoder"), ("t5", "an encoder and a decoder"),
         ("clip_vision_model", "image"), ("siglip_vision_model", "image"), ("some_vision_model", "image"), ("whisper", "audio"),
         ("llava", "parts besides"), ("qwen2_vl", "parts besides"), ("mllama", "parts besides"), ("internvl_chat", "parts besides"),
@@ -260,10 +260,12 @@ def test_the_longest_sequence():
          ["indexer sparse attention", "compressed sparse attention", "hyper-connections"]),
         ("newest", {"sparse_attention_config": {"sparse_block_size": 128}}, ["block-sparse attention"]),
         ("newest", {"mamba_num_heads": 64, "moe_latent_size": 1024}, ["Mamba-2 state-space layers", "latent experts"]),
-        ("gemma4", {"global_head_dim": 512}, ["heads that differ by layer"]),
-        ("nemotron-nas", {"block_configs": [{}]}, ["heads that differ by layer"]),
-        ("step3p7", {}, ["heads that differ by layer"]),
-        ("afmoe", {}, ["an output gate in its attention"]),
+        ("gemma4_assistant", {"global_head_dim": 512}, ["heads that differ by layer"]),
+        ("newest", {"block_configs": [{}]}, ["heads that differ by layer"]),
+        ("axk2", {"index_topk": 2048}, ["gated norms and an output gate", "indexer sparse attention"]),
+        ("mistral_large4_text", {"kv_lora_rank": 512}, ["latent keys and values that layers share"]),
+        ("gemma4_text", {"hidden_size_per_layer_input": 256}, ["embeddings of each layer"]),
+        ("gemma4_text", {"hidden_size_per_layer_input": 0, "num_kv_shared_layers": 20}, ["keys and values that layers share"]),
         ("llama", {"attention_output_gate": True}, ["'attention_output_gate' may change the shape (an output gate"]),
         ("deepseek_v3", {"index_topk": 2048}, ["'index_topk' may change the shape (indexer sparse attention)"]),
     ],
@@ -362,7 +364,7 @@ def test_groups_of_experts(tmp_path, changes, complaint):
         ("sarvamai/sarvam-30b", {"moe_shared_expert_intermediate_size": 2048}, "is not 1024"),
         ("sarvamai/sarvam-30b", {"layer_types": ["sliding_attention"] * 19}, "no key states the window size"),
         ("MiniMaxAI/MiniMax-M3", {"attention_output_gate": True}, "'attention_output_gate' = True"),
-        ("MiniMaxAI/MiniMax-M3", {"shared_intermediate_size": 6144}, "is not 3072"),
+        ("MiniMaxAI/MiniMax-M3", {"n_shared_experts": 2}, "'n_shared_experts' = 2"),
         ("zai-org/GLM-5.1", {"compress_ratios": [4]}, "compressed sparse attention"),
     ],
 )

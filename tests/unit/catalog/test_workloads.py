@@ -21,6 +21,8 @@ ACTIVE_ELSEWHERE = {
     "deepseek-v2": 21.4,  # published as 21
     "deepseek-v2-lite": 2.66,  # 2.4 without the embedding
     "deepseek-v3": 37.6,  # published as 37
+    "deepseek-v3.2": 38.4,  # published as 37; the indexer has 0.9
+    "gemma4-26b-a4b": 3.82,  # published as 3.8
     "gpt-oss-120b": 5.71,  # 5.1 without the embedding
     "gpt-oss-20b": 4.19,  # 3.6 without the embedding
     "grok-1": 83.8,  # published as 86
@@ -32,6 +34,8 @@ ACTIVE_ELSEWHERE = {
     "nemotron-3-nano-30b-a3b": 3.58,  # published as 3.6
     "nemotron-3-super-120b-a12b": 12.77,  # published as 12.7
     "qwen3-coder-480b-a35b": 35.5,  # published as 35
+    "step-3.7-flash": 10.88,  # published as 11
+    "trinity-mini": 3.47,  # 3 without the embedding
     "qwen3-next-80b-a3b": 3.87,  # published as 3
     "qwen3.5-122b-a10b": 9.77,  # published as 10
     "qwen3.5-397b-a17b": 17.35,  # published as 17
