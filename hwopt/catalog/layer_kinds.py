@@ -18,7 +18,7 @@ MOST_KINDS = 6
 
 _OF_MODEL = (
     "layers", "hidden", "vocab", "tied_embeddings", "learned_positions", "moe_layers", "experts", "experts_per_token",
-    "residual_streams", "misaligned_heads",
+    "misaligned_heads",
 )  # fmt: skip
 """Fields that all layers of a model share."""
 

@@ -96,10 +96,6 @@ class Transformer(eqx.Module):
     expert_hidden: Scalar | None = ratio(
         "width of the routed experts' inputs, where it is not the model's", absent=True
     )
-    compressed_tokens: Scalar | None = ratio("tokens that one compressed key stands for", absent=True)
-    output_groups: Scalar | None = ratio("groups of heads with an output projection of low rank", absent=True)
-    output_rank: Scalar | None = ratio("rank of that projection, of each group", absent=True)
-    residual_streams: Scalar | None = ratio("residual streams of hyper-connections", absent=True)
     kinds: LayerKinds | None = None  # None: dense layers, then `moe_layers` alike
 
     @property

@@ -103,8 +103,7 @@ MECHANISMS = (
               lambda w, config, cp: {"--attention-output-gate": True}, lambda w: w.gate_dim == w.v_dim and not w.kv_rank),
     Mechanism("one output gate for each head of attention", lambda w: w.gate_dim == 1),
     Mechanism("keys that are also values", lambda w: w.shared_projection),
-    Mechanism("an indexer of sparse latent attention", lambda w: w.index_heads and w.kv_rank, (), _indexer,
-              lambda w: not w.compressed_tokens),
+    Mechanism("an indexer of sparse latent attention", lambda w: w.index_heads and w.kv_rank, (), _indexer),
     Mechanism("block-sparse attention", lambda w: w.index_heads and not w.kv_rank),
     Mechanism("layers with both attention and scan", lambda w: w.doubles),
     Mechanism("gated delta-rule scans", lambda w: w.scan_heads and w.scan_delta and not w.scan_decay_rank, _SCAN, _scans,
@@ -114,9 +113,6 @@ MECHANISMS = (
               lambda w: w.scan_heads and not w.scan_delta, _SCAN),
     Mechanism("routed experts of another width than the model", lambda w: w.expert_hidden, ("expert_hidden",),
               lambda w, config, cp: {"--moe-latent-size": w.expert_hidden}),
-    Mechanism("keys compressed over tokens", lambda w: w.compressed_tokens),
-    Mechanism("an output projection of low rank in groups of heads", lambda w: w.output_rank),
-    Mechanism("hyper-connections", lambda w: w.residual_streams > 1),
     Mechanism("layers without attention or without MLP", lambda w: w.halves),
 )  # fmt: skip
 """Mechanisms, and the flags of Megatron-LM for them."""

@@ -89,12 +89,8 @@ REFUSED = {
     "an output gate of each value channel": with_fields(LATENT, gate_dim=128.0),  # Megatron-LM's is of grouped attention
     "keys that are also values": with_fields(DENSE, shared_projection=1.0),
     "block-sparse attention": with_fields(EXPERTS, **INDEX),
-    "an indexer of sparse latent attention": with_fields(LATENT, compressed_tokens=4.0, **INDEX),
     "decays by channel \\(KDA\\)": hybrid(LATENT, 0.75, DELTA | {"scan_decay_rank": 128.0}),
     "Mamba-2 scans, which need pretrain_hybrid.py": hybrid(EXPERTS, 0.5, DELTA | {"scan_delta": 0.0}),
-    "keys compressed over tokens": with_fields(LATENT, compressed_tokens=4.0),
-    "an output projection of low rank": with_fields(LATENT, output_rank=1024.0),
-    "hyper-connections": with_fields(LATENT, residual_streams=4.0),
     "layers without attention or without MLP": hybrid(DENSE, 0.5, {"ffn": 12288.0}, moe=0.0),
     "both attention and scan": with_fields(DENSE, **DELTA),
     "layers that differ in heads, window_tokens": with_fields(DENSE, LayerKinds(
