@@ -25,10 +25,23 @@ COLUMNS, INNER, PARTS, WHOLE, TOKENS = "columns", "inner", "parts", "whole", "to
 """What tensor parallelism divides: columns, the inner dimension, groups of columns (at least one on a chip), nothing, or rows."""
 
 
+def stated(part: Scalar | float) -> bool:
+    """Return whether a part of a layer's work is stated: all numbers of a shape are arrays, and only an absent part is a `float`.
+
+    NumPy's scalars are subclasses of `float`, and stated.
+    """
+    return type(part) is not float
+
+
+def where_of(shape: Transformer) -> Any:
+    """Return `where` of `jax.numpy` if any number of a shape is a JAX array, else of NumPy."""
+    return numpy_or_jax(*jax.tree.leaves(shape)).where
+
+
 def total(*parts: Scalar | float) -> Scalar:
     """Return the sum of the parts that are not the constant 0.0, so that an absent mechanism leaves no trace."""
-    stated: list[Any] = [each for each in parts if not (isinstance(each, float) and each == 0.0)]
-    return reduce(add, stated) if stated else np.float64(0.0)  # pyright: ignore[reportReturnType]
+    present: list[Any] = [each for each in parts if stated(each) or each != 0.0]
+    return reduce(add, present) if present else np.float64(0.0)  # pyright: ignore[reportReturnType]
 
 
 class Product(NamedTuple):
@@ -63,7 +76,7 @@ class Core(NamedTuple):
     local: Scalar | float
     window: Scalar | float
     whole: Scalar | float = 0.0  # 1: each tensor-parallel rank does all of it
-    kernels: float = 1.0  # launched forward
+    kernels: Scalar | float = 1.0  # launched forward
     state_bytes: Scalar | float = 0.0  # that a generated token reads and writes
 
 
@@ -118,7 +131,7 @@ def layer_work(shape: Transformer) -> LayerWork:
     Products of both are in the table; the caller counts those at the places that the layer has. Attention has the products
     of DeepSeek-V2 (arXiv 2405.04434, section 2.1) where the shape has a latent, else those of grouped queries.
     """
-    s, where = shape, numpy_or_jax(shape.query_rank, shape.hidden).where
+    s, where = shape, where_of(shape)
     own = (lambda number: number) if s.attends is None else (lambda number: s.attends * number)  # of attention, if any
     latent, has_latent = s.query_rank + s.kv_rank + s.rope_dim, s.kv_rank > 0
     up, shared = s.mlp_matrices - 1.0, s.shared_experts * s.expert_ffn
@@ -143,7 +156,9 @@ def layer_work(shape: Transformer) -> LayerWork:
     width = s.qk_dim + s.v_dim
     absorbed = where(has_latent, 2.0 * s.kv_rank + s.rope_dim, width)  # the latent itself is multiplied
     pairs = 2.0 * heads
-    core = Core(pairs * width, pairs * absorbed, 0.0, 0.0, 0.0, 0.0, s.local_layers_fraction, s.window_tokens)
+    core = Core(
+        pairs * width, pairs * absorbed, 0.0, 0.0, 0.0, 0.0, s.local_layers_fraction, s.window_tokens, kernels=own(1.0)
+    )
     element = own(where(has_latent, s.kv_rank + s.rope_dim, width))
     cache = Cache(where(has_latent, 1.0, s.kv_heads), element, s.local_layers_fraction, s.window_tokens)
     work = LayerWork(
@@ -157,8 +172,8 @@ def layer_work(shape: Transformer) -> LayerWork:
         (cache,),
         latent=own(latent),
     )
-    for stated, mechanism in mechanisms():
-        if getattr(s, stated) is not None:
+    for field, mechanism in mechanisms():
+        if getattr(s, field) is not None:
             work = mechanism(s, work)
     return work if s.attends is None else work._replace(**_halves(s, where))
 

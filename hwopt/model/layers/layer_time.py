@@ -23,7 +23,7 @@ from hwopt.model.training.footprint import micro_batches
 from hwopt.plan import Plan
 from hwopt.stack import Stack
 from hwopt.types import Scalar
-from hwopt.workload.layer_work import total
+from hwopt.workload.layer_work import stated, total
 from hwopt.workload.mechanisms.latent_experts import expert_width
 from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import Transformer
@@ -138,16 +138,18 @@ def _cores(
     streams = work.attention_stream_bytes(flow, plan)
     rate = wide_rate(chip, run) / (1.0 + stored * flow.model.misaligned_heads * (MISALIGNED - 1.0))
 
-    def core(flops: Array, efficiency: Array, stream_bytes: Array, score_bytes: float, kernels: float) -> KernelTime:
+    def core(
+        flops: Array, efficiency: Array, stream_bytes: Array, score_bytes: float, kernels: Scalar | float
+    ) -> KernelTime:
         written = elements * score_bytes
         time = kernel_time(flops, rate * efficiency, stream_bytes + written, chip, kernels, stack, maximum)
         # Without a fused kernel scores pass through HBM between products, so the two times add instead of overlapping.
         added = written * hbm_seconds_per_byte(chip)
         return time._replace(memory_s=(1.0 - stored) * time.memory_s + stored * added)
 
-    forward = core(flops, stack.attention_forward_efficiency, streams, work.SCORE_BYTES_FORWARD, 1.0)
+    forward = core(flops, stack.attention_forward_efficiency, streams, work.SCORE_BYTES_FORWARD, attention.kernels)
     again = flops * (2.5 - 0.5 * stored)
-    backward = core(again, stack.attention_backward_efficiency, 3.0 * streams, work.SCORE_BYTES_BACKWARD, 2.0)
+    backward = core(again, stack.attention_backward_efficiency, 3.0 * streams, work.SCORE_BYTES_BACKWARD, 2.0 * attention.kernels)
     for each in others:
         split = (1.0 - each.whole) / plan.tp + each.whole
         flops = split * flow.tokens * work.core_flops(run, each, run.causal_fraction)
@@ -184,12 +186,14 @@ def layer_kernels(
     passes = passes + stack.routing_passes * moe * work.routing_bytes(flow, plan)
     at = work.places(flow.model)
     run_share = 1.0 - left_out * at.last
-    own = (1.0 - moe) * at.dense + moe * at.moe
+    own, starts = (1.0 - moe) * at.dense + moe * at.moe, stack.elementwise_kernels
+    if stated(flow.work.halves):
+        starts = 0.5 * flow.work.halves * starts
     return Kernels(
         products=table.summed((at.mixer + own) * run_share),
         attention=attention,
         experts=table.summed(moe * at.experts * run_share),
-        passes=stream_time(passes, cluster.chip, stack.elementwise_kernels, stack),
+        passes=stream_time(passes, cluster.chip, starts, stack),
     )
 
 
@@ -324,13 +328,13 @@ def _communication(
     around, expert_around = all_reduces_s(flow, cluster, plan, w.experts_per_token)
     has_shared = jnp.where(w.shared_experts > 0, 1.0, 0.0)
     dense = (1.0 - moe) * (1.0 - w.parallel_layers)  # in parallel layers attention and MLP are reduced together
-    if not isinstance(layer.mixers, float):  # a half of a layer may be missing
+    if stated(layer.mixers):  # a half of a layer may be missing
         dense = (layer.halves - layer.mixers) * dense
     tp = around * (layer.mixers + dense + moe * has_shared) + moe * expert_around
     each_token = total(work.kv_parts_per_chip(layer, plan) * (layer.qk_dim + layer.v_dim), layer.ring)
     kv_bytes = total(
         2.0 * plan.micro_batch * run.sequence_length * each_token,
-        0.0 if isinstance(layer.state_bytes, float) else plan.micro_batch * plan.cp * layer.state_bytes / plan.tp,
+        plan.micro_batch * plan.cp * layer.state_bytes / plan.tp if stated(layer.state_bytes) else 0.0,
     )
     own, routed = weights.layer(moe), weights.experts_layer
     ranks, expert_ranks, stride = weights.ranks, weights.expert_ranks, plan.ep * plan.expert_tp
@@ -369,6 +373,8 @@ def layer_time(
     tp, cp, ep = comm
     kernels = layer_kernels(flow, cluster, plan, moe, table, attention).settled(cluster.chip)
     launched = _COLLECTIVES * several(plan.tp)
+    if stated(flow.work.halves):
+        launched = 0.5 * flow.work.halves * launched
     beyond = leaves_domain(cluster, plan, weights)
     halves = flow.work.halves
     hosts: Any = None if isinstance(halves, float) else 0.5 * halves  # half a layer has half the kernels

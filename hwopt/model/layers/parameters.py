@@ -56,7 +56,7 @@ def chip_weights(shape: Transformer, plan: Plan) -> Weights:
     over its own tensor-parallel ranks. Pipeline stages have separate layers. Norms and routers are replicated. Dense layers
     come first, so the fullest stage has as many MoE layers as possible. Weights of experts are zero for a dense model.
 
-    Where layers are of several kinds, each stage has the mean mix, and one layer means the largest.
+    Where layers are of several kinds, each stage has the mean mix, and one layer means the largest dense or MoE layer.
     """
     if shape.kinds is None:
         return _weights_alike(shape, plan)
@@ -65,10 +65,11 @@ def chip_weights(shape: Transformer, plan: Plan) -> Weights:
         name: jnp.sum(shape.kinds.share * getattr(each, name))
         for name in ("stage", "stage_experts", "last", "last_experts")
     }
-    largest = jnp.max(each.layer(moe))
-    return each._replace(
-        **mean, dense_layer=largest, moe_layer=largest, experts_layer=jnp.max(moe * each.experts_layer)
-    )
+    largest = {
+        name: jnp.max(share * getattr(each, name))
+        for name, share in (("dense_layer", 1.0 - moe), ("moe_layer", moe), ("experts_layer", moe))
+    }
+    return each._replace(**mean, **largest)
 
 
 def _weights_alike(shape: Transformer, plan: Plan) -> Weights:

@@ -26,6 +26,7 @@ from hwopt.workload.layer_work import (
     Product,
     layer_work,
     products_of,
+    stated,
     total,
 )
 from hwopt.workload.mechanisms.latent_experts import expert_width
@@ -283,7 +284,7 @@ def elementwise_bytes(flow: Flow, plan: Plan, moe: Scalar) -> Scalar:
     dense = channels * tokens * w.ffn / plan.tp
     experts = channels * expert_rank_tokens(flow, plan) * w.expert_ffn / plan.expert_tp
     shared = channels * tokens * w.shared_experts * w.expert_ffn / plan.tp
-    more = 0.0 if isinstance(work.channels, float) else flow.activation_bytes * tokens * work.channels / plan.tp
+    more = flow.activation_bytes * tokens * work.channels / plan.tp if stated(work.channels) else 0.0
     return total(residual + rotary, more) + (1.0 - moe) * dense + moe * (experts + shared)
 
 

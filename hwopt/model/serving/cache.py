@@ -9,7 +9,7 @@ from hwopt.model.numerics.maximum import above_zero, hard_maximum
 from hwopt.plan import Plan
 from hwopt.stack import Stack
 from hwopt.types import Scalar
-from hwopt.workload.layer_work import Cache, Core, layer_work, total
+from hwopt.workload.layer_work import Cache, Core, layer_work, stated, total
 from hwopt.workload.service import Service
 from hwopt.workload.transformer import Transformer, mean_layer
 
@@ -88,7 +88,7 @@ def sequence_bytes(service: Service, plan: Plan, stack: Stack, tokens: Scalar) -
     def each(shape: Transformer, _: Scalar) -> Scalar:
         work = layer_work(shape)
         cached = total(*(kept_tokens(p.local, p.window, tokens) * _part_bytes(service, plan, p) for p in work.caches))
-        state = 0.0 if isinstance(work.state_bytes, float) else work.state_bytes / plan.tp
+        state = work.state_bytes / plan.tp if stated(work.state_bytes) else 0.0
         return total(cached * share, state)
 
     return over_layers(service.model, each)

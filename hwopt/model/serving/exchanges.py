@@ -12,7 +12,7 @@ from hwopt.model.serving import cache
 from hwopt.model.serving.batch import Batch
 from hwopt.plan import Plan
 from hwopt.types import Scalar
-from hwopt.workload.layer_work import layer_work
+from hwopt.workload.layer_work import layer_work, stated
 from hwopt.workload.mechanisms.latent_experts import expert_width
 from hwopt.workload.service import Service
 
@@ -38,7 +38,7 @@ def exchanges_s(flow: work.Flow, cluster: Cluster, plan: Plan, moe: Scalar, prom
     whole = above_zero(2.0 - plan.ep)  # 1: experts are split like the rest of the layer
     has_shared = jnp.where(w.shared_experts > 0, 1.0, 0.0)
     mlp = (1.0 - moe) * (1.0 - w.parallel_layers) + moe * (whole + (1.0 - whole) * has_shared)
-    if not isinstance(layer.mixers, float):  # a half of a layer may be missing
+    if stated(layer.mixers):  # a half of a layer may be missing
         mlp = (layer.halves - layer.mixers) * mlp
     tp = around * (layer.mixers + mlp) + moe * (1.0 - whole) * within
     gathered = cluster.stack.tokens_gathered

@@ -22,7 +22,7 @@ from hwopt.model.training.schedule import Breakdown
 from hwopt.plan import Plan
 from hwopt.stack import Stack
 from hwopt.types import Scalar
-from hwopt.workload.layer_work import Core, layer_work, total
+from hwopt.workload.layer_work import Core, layer_work, stated, total
 from hwopt.workload.service import Service
 from hwopt.workload.transformer import Transformer
 
@@ -125,9 +125,11 @@ def _attention(service: Service, chip: Chip, stack: Stack, plan: Plan, batch: Ba
     attention, *others = layer.cores
     decoding, prompts = (flops / plan.tp for flops in core_flops(attention, batch))
     read = batch.sequences * cache.read_bytes(service, plan, stack, batch.context)
-    read_time = kernel_time(decoding, rate, read, chip, 1.0, stack, maximum)
+    read_time = kernel_time(decoding, rate, read, chip, attention.kernels, stack, maximum)
     some = lambda count: jnp.where(count > 0.0, 1.0, 0.0)
     starts = some(batch.sequences) * stack.attention_start_s + some(batch.prompts) * stack.prompt_start_s
+    if stated(attention.kernels):
+        starts = attention.kernels * starts
     read_time = read_time._replace(launch_s=read_time.launch_s + starts)
 
     heads = layer.heads / plan.tp

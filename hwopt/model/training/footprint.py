@@ -14,7 +14,7 @@ from hwopt.model.numerics.maximum import Maximum, above_zero, hard_maximum, seve
 from hwopt.plan import Plan
 from hwopt.stack import Stack
 from hwopt.types import Scalar
-from hwopt.workload.layer_work import total
+from hwopt.workload.layer_work import stated, total
 from hwopt.workload.mechanisms.latent_experts import expert_width
 from hwopt.workload.training import TrainingRun
 from hwopt.workload.transformer import Transformer
@@ -87,8 +87,8 @@ def layer_activation_bytes(flow: work.Flow, run: TrainingRun, plan: Plan, stack:
 
     **Source:** arXiv 2205.05198, eq. 4; adapters: arXiv 2106.09685.
     """
-    w, layer, stated, adapted = flow.model, flow.work, run.stated("kept_bytes"), run.stated("adapted_mlp")
-    a = run.activation_bytes if stated is None else stated
+    w, layer, kept, adapted = flow.model, flow.work, run.stated("kept_bytes"), run.stated("adapted_mlp")
+    a = run.activation_bytes if kept is None else kept
     tokens = flow.tokens
     element = work.gemm_bytes_per_element(run)
     kept_cast = jnp.where(element < 2.0, stack.cast_inputs_kept, 0.0)  # only formats below 16 bit are casts
@@ -102,11 +102,11 @@ def layer_activation_bytes(flow: work.Flow, run: TrainingRun, plan: Plan, stack:
     norms = 2.0 * a * around + outputs * narrow * inputs
     product = products * narrow + stack.activation_kept * a * (w.mlp_matrices - 2.0)
     outer = (norms + 2.0 * stack.dropout_masks * around) * w.hidden * tokens
-    if not isinstance(layer.halves, float):  # half of the norms are in an MLP
+    if stated(layer.halves):  # half of the norms are in an MLP
         outer = 0.5 * layer.halves * outer
     kv_parts = hard_maximum(layer.kv_parts, layer.kv_least * plan.tp)
     heads = layer.heads * (a * layer.qk_dim + (a + twice) * layer.v_dim) + a * kv_parts * (layer.qk_dim + layer.v_dim)
-    more = 0.0 if isinstance(layer.kept, float) else a * layer.kept
+    more = a * layer.kept if stated(layer.kept) else 0.0
     inner = total(heads, more) * tokens / plan.tp + a * (layer.latent * tokens)
     mlp = a * (w.mlp_matrices - 1.0) + product
     dense = mlp * w.ffn * tokens / plan.tp

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from hwopt.types import numpy_or_jax
-from hwopt.workload.layer_work import COLUMNS, MIXER, WHOLE, Cache, Core, LayerWork, Product
+from hwopt.workload.layer_work import COLUMNS, MIXER, WHOLE, Cache, Core, LayerWork, Product, where_of
 
 SCORE_BYTES = 8.0
 """HBM bytes of an index score: written in 32 bit and read by the selection.
@@ -25,7 +24,7 @@ def add(shape: Any, work: LayerWork) -> LayerWork:
     **Source:** DeepSeek-AI, DeepSeek-V3.2, 2025, section 2.1; MiniMax-M3 configuration (`sparse_attention_config`), whose blocks
     of keys count as their tokens.
     """
-    where = numpy_or_jax(shape.index_heads, shape.query_rank).where
+    where = where_of(shape)
     heads, width, latent = shape.index_heads, shape.index_dim, shape.query_rank > 0
     has = where(heads > 0, 1.0, 0.0)
     whole = where(latent, 1.0, 0.0)

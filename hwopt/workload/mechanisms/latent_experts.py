@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from hwopt.types import numpy_or_jax
-from hwopt.workload.layer_work import MOE, TOKENS, LayerWork, Product
+from hwopt.workload.layer_work import MOE, TOKENS, LayerWork, Product, where_of
 
 
 def add(shape: Any, work: LayerWork) -> LayerWork:
@@ -13,12 +12,11 @@ def add(shape: Any, work: LayerWork) -> LayerWork:
 
     **Source:** NVIDIA, Nemotron 3 white paper (LatentMoE); Moonshot AI, Kimi-K3 configuration (`routed_expert_hidden_size`).
     """
-    width = expert_width(shape)
-    narrow = numpy_or_jax(shape.expert_hidden).where(shape.expert_hidden > 0, shape.expert_hidden, 0.0)
+    width, narrow, where = expert_width(shape), shape.expert_hidden, where_of(shape)
     into = {"expert_up": {"inputs": width}, "expert_down": {"outputs": width}}
     products = tuple(each._replace(**into.get(each.name, {})) for each in work.products)
     down = Product("expert_latent", shape.hidden, narrow, MOE, TOKENS)
-    up = Product("expert_result", narrow, shape.hidden * numpy_or_jax(narrow).where(narrow > 0, 1.0, 0.0), MOE, TOKENS)
+    up = Product("expert_result", narrow, shape.hidden * where(narrow > 0, 1.0, 0.0), MOE, TOKENS)
     return work._replace(products=(*products, down, up))
 
 
@@ -26,4 +24,4 @@ def expert_width(shape: Any) -> Any:
     """Return the width of what a token sends to an expert: the layer's, or the latent's."""
     if shape.expert_hidden is None:
         return shape.hidden
-    return numpy_or_jax(shape.expert_hidden).where(shape.expert_hidden > 0, shape.expert_hidden, shape.hidden)
+    return where_of(shape)(shape.expert_hidden > 0, shape.expert_hidden, shape.hidden)

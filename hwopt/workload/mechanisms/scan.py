@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from hwopt.types import numpy_or_jax
-from hwopt.workload.layer_work import COLUMNS, INNER, MIXER, WHOLE, Core, LayerWork, Product
+from hwopt.workload.layer_work import COLUMNS, INNER, MIXER, WHOLE, Core, LayerWork, Product, where_of
 
 CHUNK = 64.0
 """Tokens of a chunk of the delta rule.
@@ -39,11 +38,6 @@ KERNELS = 5.0
 """Kernels of a chunked scan, forward. **Source:** as `SCAN_PASSES`."""
 
 
-def sizes(shape: Any) -> tuple[Any, Any]:
-    """Return the widths of all keys and of all values of a token: `groups key_dim` and `heads value_dim`."""
-    return shape.scan_key_heads * shape.scan_key_dim, shape.scan_heads * shape.scan_value_dim
-
-
 def add(shape: Any, work: LayerWork) -> LayerWork:
     """Return the work with a scan of H heads: a state of N x P elements each, keys of N and values of P elements.
 
@@ -61,9 +55,9 @@ def add(shape: Any, work: LayerWork) -> LayerWork:
     **Source:** Dao and Gu, arXiv 2405.21060, section 6; Yang et al., Gated Delta Networks, arXiv 2412.06464, section 3.3;
     Kimi Team, Kimi Linear, arXiv 2510.26692, section 3.
     """
-    s, where = shape, numpy_or_jax(shape.scan_heads).where
-    keys, values = sizes(s)
+    s, where = shape, where_of(shape)
     has = where(s.scan_heads > 0, 1.0, 0.0)
+    keys, values = has * s.scan_key_heads * s.scan_key_dim, s.scan_heads * s.scan_value_dim
     rank = s.scan_gate_rank
     full = where(rank > 0, 0.0, 1.0)
     mixed = 2.0 * keys + values
