@@ -72,7 +72,7 @@ class Core(NamedTuple):
     token_flops: Scalar | float  # for a token, whatever its span
     decode_token_flops: Scalar | float  # the same for a generated token
     streamed: Scalar | float  # elements that pass through HBM for a token
-    score_bytes: float  # bytes that pass through HBM for a token and a key of its span
+    score_bytes: Scalar | float  # bytes that pass through HBM for a token and a key of its span
     local: Scalar | float
     window: Scalar | float
     whole: Scalar | float = 0.0  # 1: each tensor-parallel rank does all of it

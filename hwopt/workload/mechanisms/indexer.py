@@ -35,8 +35,8 @@ def add(shape: Any, work: LayerWork) -> LayerWork:
         Product("index_key", shape.hidden, key, MIXER, WHOLE),
     )
     attention, *others = work.cores
-    scores = Core(2.0 * heads * width, 2.0 * heads * width, 0.0, 0.0, has * (heads + 1.0) * width, SCORE_BYTES, attention.local,
-                  attention.window, whole)  # fmt: skip
+    scores = Core(2.0 * heads * width, 2.0 * heads * width, 0.0, 0.0, has * (heads + 1.0) * width, has * SCORE_BYTES,
+                  attention.local, attention.window, whole)  # fmt: skip
     chosen, all_layers = where(heads > 0, shape.index_tokens, attention.window), where(heads > 0, 1.0, attention.local)
     first, *more = work.caches
     return work._replace(

@@ -135,7 +135,8 @@ WHOLE = ["kimi-linear-48b", *(pytest.param(name, marks=SLOWLY) for name in HYBRI
 @pytest.mark.parametrize("asked", [training, serving])
 def test_a_report_is_the_share_weighted_sum_of_those_of_its_kinds(name, asked):
     """Times of kernels and exchanges, states, activations and cache; a working set is the largest of the kinds'."""
-    shape, plan = KNOWN[name].shape, {"tp": 2, "ep": 4, **({"batch": 8} if asked is serving else {})}
+    shape, plan = KNOWN[name].shape, {"tp": 2, **({"batch": 8} if asked is serving else {})}
+    plan |= {"ep": 4} if float(shape.experts) else {}
     whole = numbers(estimate(*asked(shape, **plan)))
     parts = [numbers(estimate(*asked(each, **plan))) for each in shapes_of_kinds(shape)]
     added = [path for path in ADDED if path in whole]
@@ -263,6 +264,7 @@ def test_a_mechanism_of_zeros_changes_no_number(name, unused):
         elementwise = work.elementwise_bytes(flow, plan, np.float64(0.0))
         of_pass = forward.pass_flops(model, one_sequence(CONTEXT))
         kept = [flow.work.halves, flow.work.kept, flow.work.latent, flow.work.ring, flow.work.vectors]
+        kept += [sum(part) for part in zip(*((each.streamed, each.score_bytes) for each in flow.work.cores), strict=True)]
         return np.array([work.model_flops(model, run), held, read, elementwise, of_pass, *kept], float)
 
     close(counted(zeros), counted(shape), 1e-12)
