@@ -22,6 +22,9 @@ _OF_MODEL = (
 )  # fmt: skip
 """Fields that all layers of a model share."""
 
+_OF_HEADS = ("heads", "kv_heads", "qk_dim", "v_dim")
+"""Fields that no layer states as 0: the model divides by them."""
+
 _ABOUT = ("kind", "source", "note")
 
 Row = Mapping[str, float]
@@ -58,6 +61,12 @@ def read_layer_kinds(
     return tuple(_row(row, sources, kinds, f"{where}: layer kind {number}", own) for number, row in enumerate(rows, 1))
 
 
+def _most(field: str) -> float:
+    """Return the largest value of a field of a row."""
+    declared = quantities(Transformer).get(field)
+    return math.inf if declared is None or field == "layers" else declared.most
+
+
 def _row(row: object, sources: Mapping[str, str], kinds: Sequence[str], at: str, own: bool) -> Row:
     known = ("layers", "moe", *may_differ())
     if not isinstance(row, Mapping) or "layers" not in row:
@@ -69,6 +78,12 @@ def _row(row: object, sources: Mapping[str, str], kinds: Sequence[str], at: str,
             raise UserError(f"{at}: unknown key '{key}': {suggest(key, known)}")
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 <= value < math.inf:
             raise UserError(f"{at}: '{key}' must be a number of at least 0, not {value!r}")
+        if key in _OF_HEADS and value < 1.0:
+            raise UserError(
+                f"{at}: '{key}' = {value:g} must be at least 1; a layer without attention states attends = 0"
+            )
+        if value > (most := 1.0 if key == "moe" else _most(key)):
+            raise UserError(f"{at}: '{key}' = {value:g} must lie between 0 and {most:g}")
     if row["layers"] < 1 or row["layers"] != round(row["layers"]):
         raise UserError(f"{at}: 'layers' = {row['layers']!r} must be an integer of at least 1")
     for key, allowed in (("kind", kinds), ("source", sources)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,7 @@ from hwopt.model.estimate import estimate
 from hwopt.trace.cache import cached_trace
 from hwopt.trace.derivatives import value_and_gradient
 from tests.compiling import THOROUGH
-from tests.hybrids import KNOWN, numbers, serving, training
+from tests.hybrids import KNOWN, changed, numbers, serving, training
 
 OUTPUTS = {
     training: ("step_time_s", "memory_per_chip_bytes", "mfu"),
@@ -21,6 +22,7 @@ OUTPUTS = {
 }
 PLANS = {training: {"tp": 2, "zero": 3}, serving: {"tp": 2, "batch": 8}}
 STEP = 1e-4
+MECHANISM = re.compile("scan_|index_|gate_dim|expert_hidden|shared_projection")
 
 
 def outputs_of(names):
@@ -54,6 +56,7 @@ def names_of(model) -> list[str]:
         *(
             pytest.param(name, asked, marks=pytest.mark.slow)
             for name in KNOWN
+            if name != "llama-3.1-8b"
             for asked in (training, serving)
             if (name, asked) not in (("qwen3.5-122b", training), ("deepseek-v3.2", serving))
         ),
@@ -84,15 +87,28 @@ def test_slopes_are_those_of_differences(name, asked):
     ]
     assert not words, words
     assert kink.mean() < 0.15, [inputs[k] for k in np.flatnonzero(kink.any(0))]
-    assert (np.abs(exact) > 1e-6).any(0).sum() > 15
+    if asked is training:  # a pass of a service may wait for its host, however short its kernels are
+        idle = {each for each, slopes in zip(inputs, exact.T, strict=True) if not slopes.any()}
+        numbers_there = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(case[0].model)])
+        assert not {
+            each for each, x in zip(inputs, numbers_there, strict=True) if x and each in idle and MECHANISM.search(each)
+        }
 
 
-@pytest.mark.slow
+@pytest.mark.search
 @pytest.mark.parametrize("name", ["kimi-linear-48b", "nemotron-3-super", "minimax-m3"])
 @pytest.mark.parametrize("asked", [training, serving])
 def test_gradients_are_finite_in_float32(name, asked):
-    """Of every output asked for by every number of the model, its plan and its machine."""
+    """Of every output by every number of the model, its plan and its machine; absurd models too."""
     case = jax.tree.map(np.float32, asked(KNOWN[name].shape, **PLANS[asked]))
+    model, length = case[0].model, "sequence_length" if asked is training else "input_tokens"
+    many = {"layers": np.float32(1e6), "moe_layers": model.moe_layers / model.layers * np.float32(1e6)}
+    absurd = {
+        "as published": case,
+        "a million layers": (changed(case[0], model=changed(model, **many)), *case[1:]),
+        "a context of 1e9": (changed(case[0], **{length: np.float32(1e9)}), *case[1:]),
+        "more ranks than heads": (*case[:2], changed(case[2], tp=np.float32(1024.0))),
+    }
 
     def outputs(*case):
         report = estimate(*case)
@@ -100,6 +116,11 @@ def test_gradients_are_finite_in_float32(name, asked):
 
     jax.clear_caches()  # constants traced under the other precision do not fit this one
     slopes = jax.jit(jax.jacrev(outputs, argnums=(0, 1, 2))).lower(*case)
-    slopes = slopes.compile(THOROUGH | {"xla_disable_hlo_passes": "fusion"})(*case)
-    wrong = [path for path, leaf in numbers(slopes).items() if not np.isfinite(leaf).all()]
-    assert not wrong, wrong[:8]
+    slopes = slopes.compile(THOROUGH | {"xla_disable_hlo_passes": "fusion"})
+    wrong = [
+        f"{words}: {path}"
+        for words, each in absurd.items()
+        for path, leaf in numbers(slopes(*each)).items()
+        if not np.isfinite(leaf).all()
+    ]
+    assert not wrong, wrong[:20]

@@ -44,8 +44,8 @@ def moved(moves, run, cluster, plan):
 def excesses(name: str, free: int) -> np.ndarray:
     """Logarithm of the middle over the mean of the ends' logarithms: (segment, output); at most 0 where convex.
 
-    Chips run at the clock asked for, and gradients are exchanged after the step: what they hide behind the last micro-batch
-    leaves the others, and a number of micro-batches less one is not convex, in any model.
+    Chips run at the requested clock. Gradients are exchanged after the step: hidden behind the last micro-batch they leave the
+    number of micro-batches less one, which is not convex in any model.
     """
     run, cluster, plan = training(KNOWN[name].shape, tp=2)
     cool = {"sink_resistance_k_per_w": 1e-5, "area_resistance_k_m2_per_w": 1e-9, "heat_flux_limit_w_per_m2": 1e12}
@@ -76,5 +76,3 @@ def test_steps_and_memory_are_convex(name):
     assert (every[:, 1] <= CLOSE).all()
     assert (hardware.min(0) < -1e-3).all()
     assert (every[:, 0] <= 1e-3).all()
-
-

@@ -149,7 +149,9 @@ def _cores(
 
     forward = core(flops, stack.attention_forward_efficiency, streams, work.SCORE_BYTES_FORWARD, attention.kernels)
     again = flops * (2.5 - 0.5 * stored)
-    backward = core(again, stack.attention_backward_efficiency, 3.0 * streams, work.SCORE_BYTES_BACKWARD, 2.0 * attention.kernels)
+    backward = core(
+        again, stack.attention_backward_efficiency, 3.0 * streams, work.SCORE_BYTES_BACKWARD, 2.0 * attention.kernels
+    )
     for each in others:
         split = (1.0 - each.whole) / plan.tp + each.whole
         flops = split * flow.tokens * work.core_flops(run, each, run.causal_fraction)

@@ -199,9 +199,13 @@ def kimi_delta(hidden, heads, dim, conv, rank) -> Layer:
             "o_proj": (wide, hidden),
         },
         vectors={
-            "q_conv1d": (wide, conv), "k_conv1d": (wide, conv), "v_conv1d": (wide, conv), "A_log": (heads,),
-            "dt_bias": (wide,), "o_norm": (dim,),
-        },  # fmt: skip
+            "q_conv1d": (wide, conv),
+            "k_conv1d": (wide, conv),
+            "v_conv1d": (wide, conv),
+            "A_log": (heads,),
+            "dt_bias": (wide,),
+            "o_norm": (dim,),
+        },
         token_flops=delta_rule(heads, dim, dim) / DELTA_CHUNK,
         decode_token_flops=delta_step(heads, dim, dim),
         state=heads * dim * dim,
@@ -221,8 +225,12 @@ def mamba2(hidden, heads, p, groups, n, conv, c=SUM_CHUNK) -> Layer:
     return Layer(
         {"in_proj": (hidden, 2 * inner + both + heads), "out_proj": (inner, hidden)},
         vectors={
-            "conv1d": (inner + both, conv), "A_log": (heads,), "D": (heads,), "dt_bias": (heads,), "norm": (inner,),
-        },  # fmt: skip
+            "conv1d": (inner + both, conv),
+            "A_log": (heads,),
+            "D": (heads,),
+            "dt_bias": (heads,),
+            "norm": (inner,),
+        },
         token_flops=chunk / c,
         decode_token_flops=flops((n, 1, p, heads), (1, n, p, heads)),
         state=heads * n * p,

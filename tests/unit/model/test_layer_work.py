@@ -11,6 +11,8 @@ import pytest
 from jax.interpreters import partial_eval
 
 from hwopt import catalog
+from hwopt.catalog.layer_kinds import read_layer_kinds
+from hwopt.errors import UserError
 from hwopt.model.estimate import estimate
 from hwopt.model.layers import work
 from hwopt.model.layers.parameters import chip_weights
@@ -114,7 +116,10 @@ def test_flops_of_a_model_are_the_sum_over_its_layers():
         run = changed(run, model=known.shape, sequence_length=np.float64(LENGTH))
         tokens = LENGTH * float(run.global_batch_sequences)
         layers = sum(layer.product_flops + layer.mean_core_flops(LENGTH) for layer in known.modules)
-        close(work.model_flops(known.shape, run), 3.0 * tokens * (layers + 2.0 * float(known.shape.vocab * known.shape.hidden)))
+        close(
+            work.model_flops(known.shape, run),
+            3.0 * tokens * (layers + 2.0 * float(known.shape.vocab * known.shape.hidden)),
+        )
 
 
 # Kinds ---------------------------------------------------------------------------------------------------------------
@@ -128,7 +133,7 @@ ADDED = (".breakdown.compute_s", ".breakdown.memory_bound_s", ".breakdown.host_s
 
 SLOWLY = pytest.mark.slow
 WHOLE = ["kimi-linear-48b", *(pytest.param(name, marks=SLOWLY) for name in HYBRIDS if name != "kimi-linear-48b")]
-"""Models whose whole reports are asked for."""
+"""Models whose whole reports are compared."""
 
 
 @pytest.mark.parametrize("name", WHOLE)
@@ -209,9 +214,14 @@ def test_equal_kinds_change_no_report_of_a_pipeline():
 
 def equations(jaxpr) -> int:
     """Equations of a trace that its results need, those of inner traces included."""
-    closed, _ = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
-    inner = (each for eqn in closed.eqns for value in eqn.params.values() for each in jax.core.jaxprs_in_params({"": value}))
-    return len(closed.eqns) + sum(map(equations, inner))
+    needed, _ = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
+    values = (value for each in needed.eqns for value in jax.tree.leaves(each.params, is_leaf=is_jaxpr))
+    inner = (getattr(value, "jaxpr", value) for value in values if is_jaxpr(value))
+    return len(needed.eqns) + sum(map(equations, inner))
+
+
+def is_jaxpr(value) -> bool:
+    return hasattr(value, "eqns")
 
 
 def traced(asked) -> int:
@@ -264,7 +274,9 @@ def test_a_mechanism_of_zeros_changes_no_number(name, unused):
         elementwise = work.elementwise_bytes(flow, plan, np.float64(0.0))
         of_pass = forward.pass_flops(model, one_sequence(CONTEXT))
         kept = [flow.work.halves, flow.work.kept, flow.work.latent, flow.work.ring, flow.work.vectors]
-        kept += [sum(part) for part in zip(*((each.streamed, each.score_bytes) for each in flow.work.cores), strict=True)]
+        kept += [
+            sum(part) for part in zip(*((each.streamed, each.score_bytes) for each in flow.work.cores), strict=True)
+        ]
         return np.array([work.model_flops(model, run), held, read, elementwise, of_pass, *kept], float)
 
     close(counted(zeros), counted(shape), 1e-12)
@@ -297,7 +309,7 @@ HALVED = (".breakdown.compute_s", ".breakdown.memory_bound_s", ".breakdown.tp_co
 
 
 ALONE = ("host_layer_s", "host_moe_layer_s", "tp_overlap", "cp_overlap", "dp_overlap")
-"""Of a stack: what counts layers, whatever they do, and what a layer's work hides."""
+"""Numbers of a stack that depend on the count of layers alone, and the overlaps of communication with a layer's work."""
 
 
 @pytest.mark.parametrize("asked", [training, serving])
@@ -375,9 +387,7 @@ def test_tensor_parallelism_divides_caches_and_states_where_heads_divide(name):
     """Latents and an indexer's one key stay whole on every chip."""
     for each in shapes_of_kinds(KNOWN[name].shape):
         one, two = (
-            float(
-                cache.sequence_bytes(changed(asked, model=each), plan, cluster.stack, np.float64(CONTEXT))
-            )
+            float(cache.sequence_bytes(changed(asked, model=each), plan, cluster.stack, np.float64(CONTEXT)))
             for asked, cluster, plan in (machines(tp=tp)[1] for tp in (1, 2))
         )
         described, (asked, *_) = layer_work(each), machines()[1]
@@ -430,3 +440,19 @@ def test_absurd_hybrids_have_finite_reports(asked, case):
     for name in TIMES:
         value = float(getattr(report, name))
         assert np.isfinite(value) and value > 0.0, name
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"layers": 4, "kv_heads": 0}, "attends = 0"),
+        ({"layers": 4, "qk_dim": 0}, "attends = 0"),
+        ({"layers": 4, "attends": 2}, "between 0 and 1"),
+        ({"layers": 4, "moe": 3}, "between 0 and 1"),
+        ({"layers": 4, "scan_delta": -1}, "at least 0"),
+    ],
+)
+def test_rows_that_no_layer_has_are_refused(row, words):
+    """Heads of 0 would divide by 0."""
+    with pytest.raises(UserError, match=words):
+        read_layer_kinds([row], {}, (), "mine", True)
