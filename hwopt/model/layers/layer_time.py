@@ -210,6 +210,7 @@ def direction(
     ep_overlap: Array | None = None,
     layers: Array | None = None,
     beyond: Array | None = None,
+    halves: Scalar | float = 2.0,
 ) -> ExposedTime:
     """Return the time of one direction of one layer from its kernels and its communication.
 
@@ -227,6 +228,7 @@ def direction(
     - `layers`: number of layers of host time to count; one by default.
     - `beyond`: 1 where communication of tensor, context and expert parallelism and weight gathering leaves the scale-up
       domain; None if the caller needs no `nic_s`.
+    - `halves`: halves that the layer has, see `LayerWork`. A missing one saves half of a dense layer's host time.
 
     **Shapes:** `beyond` (4,).
     """
@@ -245,6 +247,8 @@ def direction(
     ep, ep_hidden = beside(inner, comm[2], stack.ep_overlap if ep_overlap is None else ep_overlap)
     device = inner + ep
     enqueued = (1.0 - moe) * stack.host_layer_s + moe * stack.host_moe_layer_s
+    if stated(halves):
+        enqueued = enqueued - (1.0 - 0.5 * halves) * stack.host_layer_s
     enqueued = (enqueued if layers is None else layers * enqueued) + collectives * stack.host_collective_s
     before = maximum(device, enqueued)
     gather, gather_hidden = beside(before, gather_s, stack.dp_overlap)
@@ -374,13 +378,10 @@ def layer_time(
     comm, gather, scatter = _communication(flow, run, cluster, plan, weights, moe)
     tp, cp, ep = comm
     kernels = layer_kernels(flow, cluster, plan, moe, table, attention).settled(cluster.chip)
-    launched = _COLLECTIVES * several(plan.tp)
-    if stated(flow.work.halves):
-        launched = 0.5 * flow.work.halves * launched
-    beyond = leaves_domain(cluster, plan, weights)
     halves = flow.work.halves
-    hosts: Any = None if isinstance(halves, float) else 0.5 * halves  # half a layer has half the kernels
-    timed = partial(direction, cluster, moe=moe, maximum=maximum, collectives=launched, beyond=beyond, layers=hosts)
+    launched = (0.5 * halves * _COLLECTIVES if stated(halves) else _COLLECTIVES) * several(plan.tp)
+    beyond = leaves_domain(cluster, plan, weights)
+    timed = partial(direction, cluster, moe=moe, maximum=maximum, collectives=launched, beyond=beyond, halves=halves)
     forward = timed(kernels, comm, gather)
     gradients = 1.0 + run.trainable_fraction  # with respect to inputs, and to trainable weights
     backward_kernels = Kernels(

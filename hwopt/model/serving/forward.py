@@ -253,8 +253,9 @@ def _layers(
         gather = exchanges.gather_s(part, cluster, plan, weights, moe)
         gather = gather if plan.layout is None else gather / parts  # once for both halves
         halves = flow.work.halves
-        hosts = enqueued if isinstance(halves, float) else 0.5 * halves * enqueued  # half a layer has half the kernels
-        return direction(cluster, kernels, comm, gather, moe, maximum, ep_overlap=overlap, layers=hosts)
+        return direction(
+            cluster, kernels, comm, gather, moe, maximum, ep_overlap=overlap, layers=enqueued, halves=halves
+        )
 
     return all_layers(model, layer)
 
