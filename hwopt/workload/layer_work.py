@@ -76,6 +76,9 @@ class Core(NamedTuple):
     local: Scalar | float
     window: Scalar | float
     whole: Scalar | float = 0.0  # 1: each tensor-parallel rank does all of it
+    masked_flops: Scalar | float = (
+        0.0  # for a token and any key before it, in a kernel that computes all and masks most
+    )
     kernels: Scalar | float = 1.0  # launched forward
     state_bytes: Scalar | float = 0.0  # that a generated token reads and writes
 

@@ -228,8 +228,21 @@ def attention_span(run: TrainingRun, core: Core, causal_fraction: Scalar) -> Sca
 
 
 def core_flops(run: TrainingRun, core: Core, causal_fraction: Scalar) -> Scalar:
-    """Return the FLOPs of one layer's core for a token, forward, on all ranks that divide it: `span key_flops + token_flops`."""
-    return total(attention_span(run, core, causal_fraction) * core.key_flops, core.token_flops)
+    """Return the FLOPs of one layer's core for a token, forward, on all ranks that divide it: `span key_flops + token_flops`.
+
+    A kernel that computes all keys and masks most replaces one that computes the chosen keys where that takes fewer FLOPs.
+    """
+    keys = fewer(attention_span(run, core, causal_fraction), run.sequence_length * causal_fraction, core)
+    return total(keys, core.token_flops)
+
+
+def fewer(span: Scalar, every: Scalar, core: Core) -> Scalar:
+    """Return the FLOPs of a token for `span` keys of its own choice, or for `every` key before it with a mask, if fewer."""
+    chosen = span * core.key_flops
+    if not stated(core.masked_flops):
+        return chosen
+    masked = every * core.masked_flops
+    return jnp.where(masked < chosen, masked, chosen)
 
 
 SCORE_BYTES_FORWARD = 13.0

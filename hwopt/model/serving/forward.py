@@ -110,7 +110,8 @@ def core_flops(core: Core, batch: Batch) -> tuple[Scalar, Scalar]:
     met = cache.kept_tokens(core.local, core.window, batch.context)
     span = cache.prompt_span(core, batch.prompt_context, batch.prompt_length)
     decoding = generated * total(met * core.decode_flops, core.decode_token_flops)
-    return decoding, batch.prompt_tokens * total(span * core.key_flops, core.token_flops)
+    prompts = work.fewer(span, batch.prompt_context + 0.5 * batch.prompt_length, core)
+    return decoding, batch.prompt_tokens * total(prompts, core.token_flops)
 
 
 def attention_flops(w: Transformer, batch: Batch) -> Scalar:

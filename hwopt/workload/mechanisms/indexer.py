@@ -16,12 +16,15 @@ def add(shape: Any, work: LayerWork) -> LayerWork:
 
     - Products: queries `r x H d` from the query latent (or the layer's width), one shared key `hidden x d`, and weights of the
       heads `hidden x H` with a latent. With a latent every tensor-parallel rank has the whole indexer, else they divide it.
-    - Scores: `2 H d` FLOPs for each token and key of the whole span. Attention then has a span of at most k keys.
+    - Scores: `2 H d` FLOPs for each token and key of the whole span. Attention then has a span of at most k keys. With a latent
+      it multiplies the latent itself, because each token has its own keys; where all keys of the span, expanded and masked, take
+      fewer FLOPs, kernels do that instead.
     - Cache: the key of each token beside those of attention; a generated token reads all of the former and k of the latter.
 
-    Layers with `index_heads` = 0 attend to all keys.
+    Layers with `index_tokens` = 0 attend to all keys. Those with `index_heads` = 0 take the choice of a layer before them.
 
-    **Source:** DeepSeek-AI, DeepSeek-V3.2, 2025, section 2.1; MiniMax-M3 configuration (`sparse_attention_config`), whose blocks
+    **Source:** DeepSeek-AI, DeepSeek-V3.2, 2025, section 2.1 (multi-query mode,
+    and a masked mode for short prompts); MiniMax-M3 configuration (`sparse_attention_config`), whose blocks
     of keys count as their tokens.
     """
     where = where_of(shape)
@@ -35,13 +38,18 @@ def add(shape: Any, work: LayerWork) -> LayerWork:
         Product("index_key", shape.hidden, key, MIXER, WHOLE),
     )
     attention, *others = work.cores
-    scores = Core(2.0 * heads * width, 2.0 * heads * width, 0.0, 0.0, has * (heads + 1.0) * width, has * SCORE_BYTES,
-                  attention.local, attention.window, whole)  # fmt: skip
-    chosen, all_layers = where(heads > 0, shape.index_tokens, attention.window), where(heads > 0, 1.0, attention.local)
+    pairs = 2.0 * heads * width
+    scores = Core(
+        pairs, pairs, 0.0, 0.0, has * (heads + 1.0) * width, has * SCORE_BYTES, attention.local, attention.window, whole
+    )
+    picks, masked = shape.index_tokens > 0, attention.key_flops
+    chosen, all_layers = where(picks, shape.index_tokens, attention.window), where(picks, 1.0, attention.local)
+    each = where(picks, attention.decode_flops, masked)
+    attention = attention._replace(key_flops=each, masked_flops=masked, local=all_layers, window=chosen)
     first, *more = work.caches
     return work._replace(
         products=(*work.products, *products),
-        cores=(attention._replace(local=all_layers, window=chosen), *others, scores),
+        cores=(attention, *others, scores),
         caches=(
             first._replace(read_local=all_layers, read_window=chosen),
             *more,

@@ -63,8 +63,12 @@ class Layer:
         return sum(2.0 * prod(shape) * n for shape, n in zip(used, times, strict=True))
 
     def core_flops(self, keys: float) -> float:
-        """FLOPs of a token between those products, with so many keys before it that it may attend to."""
-        return min(keys, self.most_keys) * self.span_flops + keys * self.score_flops + self.token_flops
+        """FLOPs of a token between those products, with so many keys before it that it may attend to.
+
+        A token with a choice of its own multiplies what a cache holds, as a generated token does.
+        """
+        pair = self.span_flops if self.most_keys == float("inf") else self.decode_span_flops
+        return min(keys, self.most_keys) * pair + keys * self.score_flops + self.token_flops
 
     def decode_flops(self, keys: float) -> float:
         """The same of a generated token."""
@@ -72,10 +76,14 @@ class Layer:
         return attended + keys * self.score_flops + self.decode_token_flops
 
     def mean_core_flops(self, tokens: float) -> float:
-        """The mean of `core_flops` over the tokens of a sequence: the area below a line with one bend, by trapezes."""
+        """The mean of `core_flops` over the tokens of a sequence: the area below a line with one bend, by trapezes.
+
+        A kernel may compute all keys and mask those that are not chosen, if that is less.
+        """
         bend = min(tokens, self.most_keys)
         at = [self.core_flops(each) for each in (0.0, bend, tokens)]
-        return (0.5 * (at[0] + at[1]) * bend + 0.5 * (at[1] + at[2]) * (tokens - bend)) / tokens
+        own = (0.5 * (at[0] + at[1]) * bend + 0.5 * (at[1] + at[2]) * (tokens - bend)) / tokens
+        return min(own, 0.5 * tokens * (self.span_flops + self.score_flops) + self.token_flops)
 
     def sequence_bytes(self, tokens: float, element_bytes: float) -> float:
         """Bytes of the cache and of the state of a sequence: states of 32 bit, inputs of a convolution of 16."""

@@ -246,7 +246,7 @@ SCAN = ("scan_heads", "scan_key_heads", "scan_key_dim", "scan_value_dim", "scan_
 UNUSED = {
     "gate": {"gate_dim": 0.0},
     "indexer": {"index_heads": 0.0, "index_dim": 0.0, "index_tokens": 0.0},
-    "indexer without heads": {"index_heads": 0.0, "index_dim": 128.0, "index_tokens": 2048.0},
+    "indexer without heads": {"index_heads": 0.0, "index_dim": 128.0, "index_tokens": 0.0},
     "scan": dict.fromkeys(SCAN, 0.0) | {"attends": 1.0},
     "scan without heads": {"attends": 1.0, "scan_heads": 0.0, "scan_key_heads": 16.0, "scan_key_dim": 128.0,
                            "scan_value_dim": 128.0, "scan_conv": 4.0, "scan_gates": 2.0, "scan_delta": 1.0,
