@@ -46,6 +46,7 @@ TABLE = (
         "reference/memory_2026.txt",
         "python -m results.benchmarks.peak_memory --score tests/validation/memory_2026.csv",
     ),
+    Result("reference/families.txt", "python -m results.benchmarks.families"),
     Result("reference/train_cost.txt", "hwopt optimize"),
     Result(
         "reference/designed_chip.txt",

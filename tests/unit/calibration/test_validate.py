@@ -43,7 +43,7 @@ def _file(tmp_path, *changes):
         ({"measured_value": ""}, SkipReason.NO_MEASUREMENT),
         ({"measured_metric": "loss"}, SkipReason.UNSUPPORTED_METRIC),
         ({"quality": "C"}, SkipReason.HEADLINE),
-        ({"model_name": "nemotron-h-56b"}, SkipReason.HYBRID),
+        ({"model_name": "deepseek-v4-flash"}, SkipReason.HYBRID),
         ({"gpu": "Abacus-9000"}, SkipReason.UNKNOWN_ACCELERATOR),
         ({"layers": "", "model_name": "secret-7b"}, SkipReason.UNKNOWN_SHAPE),
         ({"global_batch_sequences": ""}, SkipReason.INCOMPLETE_PLAN),

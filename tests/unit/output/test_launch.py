@@ -230,7 +230,13 @@ def test_what_is_not_said_stands_in_notes():
     assert "AWQ" in " ".join(made("vllm", narrow, plan).notes)
 
 
-OWN_FORMATS = {"gpt-oss-120b": "mxfp4", "gpt-oss-20b": "mxfp4", "deepseek-v3": "fp8", "kimi-k2": "fp8"}
+OWN_FORMATS = {
+    "gpt-oss-120b": "mxfp4",
+    "gpt-oss-20b": "mxfp4",
+    "deepseek-v3": "fp8",
+    "deepseek-v3.2": "fp8",
+    "kimi-k2": "fp8",
+}
 """Models that are published only in a format below 16 bit."""
 
 
