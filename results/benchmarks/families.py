@@ -32,9 +32,11 @@ SHOWN = ("chips", "tp", "pp", "ep")
 def proved(answer: Solution) -> str:
     """The value, what is proved of it, and the main degrees of the plan."""
     gap = answer.certificate.gap
-    value = pretty(answer.objective, answer.problem.objective.unit, 4)
+    unit = answer.problem.objective.unit
+    per_token = unit == "USD/token"
+    value = f"{1e6 * answer.objective:.4g} $ per million tokens" if per_token else pretty(answer.objective, unit, 4)
     shown = " ".join(f"{name} {answer.design[name].value:,.0f}" for name in SHOWN if name in answer.design)
-    return f"{value:>16}  gap {100 * gap:.2g} %, {shown}" if gap is not None else f"{value:>16}  {answer.outcome.name}"
+    return f"{value:>28}  gap {100 * gap:.2g} %, {shown}" if gap is not None else f"{value:>28}  {answer.outcome.name}"
 
 
 def main() -> None:
@@ -44,7 +46,8 @@ def main() -> None:
         model, entry = catalog.transformer(name), catalog.record("workloads", name)
         counts = float(total_parameters(model)), float(active_parameters(model))
         cards = entry.si("parameters", float("nan")), entry.si("active_parameters", float("nan"))
-        billions = "".join(f"{1e-9 * ours:9.2f}{1e-9 * card:8.3g}" for ours, card in zip(counts, cards, strict=True))
+        said = (f"{1e-9 * card:.3g}" if card == card else "-" for card in cards)
+        billions = "".join(f"{1e-9 * ours:9.2f}{card:>8}" for ours, card in zip(counts, said, strict=True))
         print(f"{name:<28}{len(shapes_of_kinds(model)):>5}{billions}")
     for objective, fields in (("train_cost", TRAINING), ("serve_cost", SERVING)):
         said = ", ".join(
