@@ -32,7 +32,8 @@ from hwopt.model.layers import work
 from hwopt.model.numerics.maximum import hard_maximum
 from hwopt.model.serving import cache
 from hwopt.model.serving.batch import Batch
-from hwopt.model.serving.forward import attention_flops, pass_gemms
+from hwopt.model.serving.forward import core_flops, pass_gemms
+from hwopt.workload.layer_work import layer_work
 
 FAST = bool(os.environ.get("HWOPT_FAST"))  # fewer batches in the last cell
 CHIPS = ("v100", "a100-80", "h100-sxm", "b200", "rubin", "mi300x", "mi355x", "tpu-v5p", "tpu-v7", "trainium2")
@@ -72,10 +73,12 @@ def training(run, cluster, plan):
     """One micro-batch forward."""
     chip, stack, flow = cluster.chip, cluster.stack, work.flow(run, plan)
     table = work.gemms(flow, plan)
-    flops = work.attention_flops(run, plan, work.attention_span(run, work.executed_causal_fraction(run, stack)))
+    fraction = work.executed_causal_fraction(run, stack)
+    flops = flow.tokens * work.core_flops(run, flow.work.cores[0], fraction) / plan.tp
     rate = bf16_rate(chip) * stack.attention_forward_efficiency
-    core = kernel_time(flops, rate, work.attention_stream_bytes(run, plan), chip, 1.0, stack, hard_maximum)
-    scores = stack.attention_scores_stored * work.attention_score_elements(run, plan)  # where no fused kernel exists
+    core = kernel_time(flops, rate, work.attention_stream_bytes(flow, plan), chip, 1.0, stack, hard_maximum)
+    elements = work.attention_score_elements(run, plan, flow.work.heads)
+    scores = stack.attention_scores_stored * elements  # where no fused kernel exists
     core = core.plus(stream_time(scores * work.SCORE_BYTES_FORWARD, chip, 0.0, stack))
     passes = stream_time(stack.elementwise_passes * work.elementwise_bytes(flow, plan, 0.0), chip, 8.0, stack)
     return joined(table, gemm_time(table, run, chip, stack, hard_maximum), core, flops, passes, cluster)
@@ -87,11 +90,12 @@ def decode(service, cluster, plan, sequences):
     chip, stack = cluster.chip, cluster.stack
     batch = Batch(sequences, 1.0, float(CONTEXT), 0.0, 0.0, 0.0, 0.0)
     table, gemms = pass_gemms(service, cluster, plan, batch, hard_maximum)
-    flow = work.Flow(service.model, batch.rows, service.activation_bytes, service.routing_imbalance)
-    flops = attention_flops(service.model, batch)[0] / plan.tp
-    kept = cache.held_token_bytes(service, plan, stack) * cache.reads(service.model, plan, stack)
+    layer = layer_work(service.model)
+    flow = work.Flow(service.model, layer, batch.rows, service.activation_bytes, service.routing_imbalance)
+    flops = core_flops(layer.cores[0], batch)[0] / plan.tp
+    read = cache.read_bytes(service, plan, stack, batch.context)
     rate = bf16_rate(chip) * stack.attention_forward_efficiency
-    core = kernel_time(flops, rate, sequences * CONTEXT * kept, chip, 1.0, stack, hard_maximum)
+    core = kernel_time(flops, rate, sequences * read, chip, 1.0, stack, hard_maximum)
     passes = stream_time(stack.elementwise_passes * work.elementwise_bytes(flow, plan, 0.0), chip, 8.0, stack)
     return joined(table, gemms, core, flops, passes, cluster)
 

@@ -111,10 +111,12 @@ def _attention_intensity(workload: str, chip: str, stack: str | None) -> float:
     run, cluster = catalog.training_run(workload), catalog.cluster(chip, 8, stack=stack)
     plan = catalog.plan(run, 8, tp=8, micro_batch=1)
     with jax.enable_x64(True):
-        span = work.attention_span(run, work.executed_causal_fraction(run, cluster.stack))
-        scores = cluster.stack.attention_scores_stored * work.attention_score_elements(run, plan)
-        moved = work.attention_stream_bytes(run, plan) + scores * work.SCORE_BYTES_FORWARD
-        return float(work.attention_flops(run, plan, span) / moved)
+        flow, fraction = work.flow(run, plan), work.executed_causal_fraction(run, cluster.stack)
+        stored = cluster.stack.attention_scores_stored
+        scores = stored * work.attention_score_elements(run, plan, flow.work.heads)
+        moved = work.attention_stream_bytes(flow, plan) + scores * work.SCORE_BYTES_FORWARD
+        flops = flow.tokens * work.core_flops(run, flow.work.cores[0], fraction) / plan.tp
+        return float(flops / moved)
 
 
 @claim("A18", "001:40", "attention is bound by memory long before compute")

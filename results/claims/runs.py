@@ -100,7 +100,7 @@ def gpt_4(prices: str = "rented") -> Run:
     )  # fmt: skip
     tokens = si("workloads", "gpt-4", "training_tokens")
     like = catalog.training_run("gpt3-175b", sequence_length=8192, global_batch=7488, tokens=tokens)
-    fields = type(like.model).__dataclass_fields__
+    fields = [name for name in type(like.model).__dataclass_fields__ if getattr(like.model, name) is not None]
     model = type(like.model)(**{name: np.asarray(float(shape.get(name, 0.0))) for name in fields})
     run = eqx.tree_at(lambda tree: tree.model, like, model)
     plan = dict(tp=8, pp=15, ep=16, expert_tp=1, micro_batch=1, virtual_stages=2, recompute="full")

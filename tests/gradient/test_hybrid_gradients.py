@@ -90,9 +90,13 @@ def test_slopes_are_those_of_differences(name, asked):
     if asked is training:  # a pass of a service may wait for its host, however short its kernels are
         idle = {each for each, slopes in zip(inputs, exact.T, strict=True) if not slopes.any()}
         numbers_there = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(case[0].model)])
-        assert not {
-            each for each, x in zip(inputs, numbers_there, strict=True) if x and each in idle and MECHANISM.search(each)
-        }
+        assert (
+            not {  # short sequences of a latent with an indexer are computed whole and masked: the choice does not matter
+                each
+                for each, x in zip(inputs, numbers_there, strict=True)
+                if x and each in idle and MECHANISM.search(each) and each != "index_tokens"
+            }
+        )
 
 
 @pytest.mark.search
