@@ -234,7 +234,7 @@ def _gate(read: Config, model: Mapping[str, float], layers: Layers) -> None:
     if value is False:
         return
     word = read.family.gate if value in (None, True) else value
-    if word not in _GATES:
+    if not isinstance(word, str) or word not in _GATES:
         read.refuse(f"'{key}' = {short(value)} means an output gate that hwopt does not model")
     for layer in layers:
         layer["gate_dim"] = layer.get("v_dim", model["v_dim"]) if _GATES[word] else 1.0

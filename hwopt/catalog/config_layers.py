@@ -210,7 +210,7 @@ def sliding_layers(read: Config, window: Window | None, layers: float) -> list[b
     else:
         _agree(read, window, local)
     for key in window.needs if any(local) else ():
-        if read.value(key) is None:
+        if not read.value(key):
             read.missing(key)
     return [*local[:-1], local[-1] and not window.last_full]
 
