@@ -52,7 +52,8 @@ def unfolded(read: Config) -> tuple[Config, Layers]:
     for name, keys in (("heads", family.heads), ("kv_heads", family.kv_heads), ("ffn", family.ffn)):
         stated = [each[name] for each in layers if each.get(name)]
         key, value = read.look_up(keys)
-        if isinstance(value, list) or (value is None and name != "heads"):
+        listed = isinstance(value, list) and lists.get(name) in keys
+        if listed or (value is None and name != "heads"):
             plain |= {keys[0]: max(stated)} if stated and keys else {}
         elif stated and read.number(keys) not in stated:
             read.refuse(f"'{key}' = {short(value)} is in no layer of '{lists.get(name, family.blocks)}'")

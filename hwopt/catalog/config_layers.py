@@ -108,7 +108,7 @@ def _turns(read: Config, key: str, layers: int) -> list[bool]:
     if not isinstance(read.value(key), list):
         frequency = read.number([key], most=layers)
         return [layer % frequency == 0 for layer in range(layers)]
-    return [bool(each) for each in _bits(read, key, layers) or [1] * layers]
+    return [bool(each) for each in _bits(read, key, layers) or read.missing(key)]
 
 
 def _bits(read: Config, key: str, layers: int) -> list[int]:

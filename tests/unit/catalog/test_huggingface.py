@@ -268,11 +268,30 @@ def meaning_of_a_missing_key(config, key):
     return own.get(kind, {}).get(key)
 
 
+NULL_IS_NONE = (
+    "sliding_window", "attention_chunk_size", "window_size", "q_lora_rank", "attn_layer_indices", "mla_use_output_gate",
+    "routed_expert_hidden_size", "moe_latent_size",
+)  # fmt: skip
+"""Keys whose null means that a model lacks the mechanism."""
+
+NULL_IS_AS_ELSEWHERE = ("global_head_dim", "num_global_key_value_heads", "swa_num_key_value_heads")
+"""Keys whose null means the number of the other layers."""
+
+
 def says_something_else(key, value):
     """Whether a value means another model, and no mistake."""
     if value is None:
-        return key in ("sliding_window", "attention_chunk_size", "window_size", "q_lora_rank") or "shared_expert" in key
-    return value == 0 and (key in ("first_k_dense_replace", "moe_layer_start_index") or "shared" in key)
+        return key in NULL_IS_NONE + NULL_IS_AS_ELSEWHERE or "shared_expert" in key
+    if value == []:
+        return key in ("attn_layer_indices", "mlp_only_layers")
+    none = (
+        "first_k_dense_replace",
+        "moe_layer_start_index",
+        "num_dense_layers",
+        "num_local_experts",
+        "share_expert_dim",
+    )
+    return value == 0 and (key in none or "shared" in key)
 
 
 @pytest.fixture(scope="module")
