@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import singledispatch
 
@@ -119,7 +119,11 @@ class Transformer(eqx.Module):
     def each_kind(self) -> Transformer:
         """Return a shape for each kind of layers, in which all layers are of that kind. **Shapes:** (kind,) where kinds differ."""
         assert self.kinds is not None
-        return replace(self, kinds=None, moe_layers=self.layers * self.kinds.moe, **self.kinds.values)
+        return self.alike(self.kinds.moe, self.kinds.values)
+
+    def alike(self, moe: Array, values: Mapping[str, Array]) -> Transformer:
+        """Return a shape in which all layers are of one type: experts where `moe` is 1, with other `values` of some fields."""
+        return replace(self, kinds=None, moe_layers=self.layers * moe, **values)
 
 
 MATRIX_TILE = 8
@@ -138,12 +142,8 @@ def shapes_of_kinds(shape: Transformer) -> list[Transformer]:
     """Return a shape for each kind of layers; the shape itself where it has no kinds. The numbers must be concrete."""
     if (kinds := shape.kinds) is None:
         return [shape]
-    return [
-        replace(
-            shape, kinds=None, moe_layers=shape.layers * moe, **{name: each[i] for name, each in kinds.values.items()}
-        )
-        for i, moe in enumerate(kinds.moe)
-    ]
+    values = ({name: each[i] for name, each in kinds.values.items()} for i in range(len(kinds.moe)))
+    return [shape.alike(moe, own) for moe, own in zip(kinds.moe, values, strict=True)]
 
 
 def splits_heads(shape: Transformer, tp: int) -> bool:

@@ -1,7 +1,6 @@
 """Evaluation of a number for each kind of layers of a model."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import reduce
 from typing import TypeVar
 
@@ -31,8 +30,7 @@ def each_kind(model: Transformer, one: Callable[[Transformer, Scalar], Tree]) ->
     if (kinds := model.kinds) is None:
         count = jnp.stack([model.dense_layers, model.moe_layers])
         return count, jax.vmap(lambda moe: one(model, moe))(jnp.asarray(np.array([0.0, 1.0]), count.dtype))
-    alike = lambda moe, values: replace(model, kinds=None, moe_layers=model.layers * moe, **values)
-    each = jax.vmap(lambda moe, values: one(alike(moe, values), moe))(kinds.moe, kinds.values)
+    each = jax.vmap(lambda moe, values: one(model.alike(moe, values), moe))(kinds.moe, kinds.values)
     return model.layers * kinds.share, each
 
 
