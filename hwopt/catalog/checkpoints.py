@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from fnmatch import translate
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -12,7 +11,7 @@ import numpy as np
 from hwopt.catalog.chips import check_precision, slot
 from hwopt.catalog.config_reader import short
 from hwopt.catalog.huggingface import QUANTIZED, read_config
-from hwopt.catalog.load import config_file, leaf, supported
+from hwopt.catalog.load import config_file, supported
 from hwopt.catalog.memory_formats import WORDS
 from hwopt.catalog.workloads import checkpoint, transformer
 from hwopt.errors import UserError
@@ -22,6 +21,7 @@ from hwopt.workload.transformer import (
     attention_parameters,
     dense_mlp_parameters,
     expert_parameters,
+    shapes_of_kinds,
 )
 
 
@@ -170,7 +170,8 @@ def _stated(name: str | Path) -> tuple[str, str, Mapping[str, Any], str]:
 def _parts(shape: Transformer) -> dict[str, Any]:
     """Return the parts of a model's layers: numbers of layers that have each, of its weights, and of those that a token uses."""
     found: dict[str, Any] = {}
-    for s in _kinds(shape):
+    shares = [1.0] if shape.kinds is None else shape.kinds.share.tolist()
+    for s, part_of_layers in zip(shapes_of_kinds(shape), shares, strict=True):
         moe, mixer, dense, expert, output, shared = map(
             float,
             (s.moe_layers, attention_parameters(s), dense_mlp_parameters(s), expert_parameters(s),
@@ -186,21 +187,8 @@ def _parts(shape: Transformer) -> dict[str, Any]:
         }  # fmt: skip
         for part, (layers, weights, active) in rows.items():
             if layers and weights:
-                found[part] = found.get(part, 0.0) + layers * np.array([1.0, weights, active])
+                found[part] = found.get(part, 0.0) + part_of_layers * layers * np.array([1.0, weights, active])
     return found
-
-
-def _kinds(shape: Transformer) -> list[Transformer]:
-    """Return one model for each kind of layers, with the number of such layers."""
-    if (kinds := shape.kinds) is None:
-        return [shape]
-    values = {
-        "layers": kinds.share * shape.layers,
-        "moe_layers": kinds.share * kinds.moe * shape.layers,
-        **kinds.values,
-    }
-    rows = ({name: leaf(float(column[k])) for name, column in values.items()} for k in range(len(kinds.share)))
-    return [replace(shape, kinds=None, **row) for row in rows]
 
 
 def _words(stored: Mapping[str, list[tuple[str, float]]]) -> str:
