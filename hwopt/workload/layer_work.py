@@ -18,8 +18,8 @@ from hwopt.types import Scalar, numpy_or_jax
 if TYPE_CHECKING:
     from hwopt.workload.transformer import Transformer
 
-MIXER, DENSE, MOE, EXPERTS, HEAD = "mixer", "dense", "moe", "experts", "head"
-"""Places of a product: every layer's mixer, a dense MLP, a MoE layer beside its routed experts, those experts, the output head."""
+MIXER, DENSE, MOE, EXPERTS = "mixer", "dense", "moe", "experts"
+"""Places of a product: attention or scan, a dense MLP, a MoE layer without its routed experts, the routed experts."""
 
 COLUMNS, INNER, PARTS, WHOLE, TOKENS = "columns", "inner", "parts", "whole", "tokens"
 """What tensor parallelism divides: columns, the inner dimension, groups of columns (at least one on a chip), nothing, or rows."""
@@ -90,8 +90,7 @@ class Cache(NamedTuple):
     elements: Scalar  # of one part
     local: Scalar | float  # share of the layers that keep only the last `window` tokens
     window: Scalar | float
-    tokens: Scalar | float = 1.0  # tokens that share one entry
-    read_local: Scalar | float | None = None  # the same of the tokens that a pass reads, where they are fewer
+    read_local: Scalar | float | None = None  # as `local`, of the tokens that a pass reads, where they are fewer
     read_window: Scalar | float | None = None
 
 
