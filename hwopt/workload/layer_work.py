@@ -22,7 +22,7 @@ MIXER, DENSE, MOE, EXPERTS = "mixer", "dense", "moe", "experts"
 """Places of a product: attention or scan, a dense MLP, a MoE layer without its routed experts, the routed experts."""
 
 COLUMNS, INNER, PARTS, WHOLE, TOKENS = "columns", "inner", "parts", "whole", "tokens"
-"""What tensor parallelism divides: columns, the inner dimension, groups of columns (at least one on a chip), nothing, or rows."""
+"""Dimensions that tensor parallelism divides: columns, inner dimension, groups of columns (at least one a chip), none, rows."""
 
 
 def stated(part: Scalar | float) -> bool:
@@ -62,14 +62,14 @@ class Product(NamedTuple):
 
 
 class Core(NamedTuple):
-    """Work between the products of a layer that is no elementwise pass: attention, the scores of an indexer, a scan.
+    """Work of a layer besides products and elementwise passes: attention, the scores of an indexer, a scan.
 
     A token attends to a span of keys: all before it, or the last `window` ones in a share `local` of the layers.
     """
 
     key_flops: Scalar  # for a token and a key of its span
     decode_flops: Scalar  # the same for a generated token
-    token_flops: Scalar | float  # for a token, whatever its span
+    token_flops: Scalar | float  # for a token, independent of its span
     decode_token_flops: Scalar | float  # the same for a generated token
     streamed: Scalar | float  # elements that pass through HBM for a token
     score_bytes: Scalar | float  # bytes that pass through HBM for a token and a key of its span
@@ -109,12 +109,14 @@ class LayerWork(NamedTuple):
     cores: tuple[Core, ...]  # attention first
     caches: tuple[Cache, ...]  # that of attention first
     latent: Scalar  # elements of latent projections of a token, which every tensor-parallel rank has
-    state_bytes: Scalar | float = 0.0  # of one sequence, whatever its length; tensor parallelism divides it
+    state_bytes: Scalar | float = 0.0  # of one sequence, independent of its length; tensor parallelism divides it
     halves: Scalar | float = 2.0  # 2: a mixer and an MLP, each with a norm and a residual sum; 1: one of them
     mixers: Scalar | float = 1.0  # 1: has a mixer, whose output tensor-parallel ranks add up
     channels: Scalar | float = 0.0  # elements of further elementwise passes for a token, each read or written once
-    kept: Scalar | float = 0.0  # elements of a token kept for the backward pass, beside those of attention and MLP
-    ring: Scalar | float = 0.0  # elements of a token that context parallelism gathers, beside keys and values
+    kept: Scalar | float = (
+        0.0  # elements of a token kept for the backward pass, in addition to those of attention and MLP
+    )
+    ring: Scalar | float = 0.0  # elements of a token that context parallelism gathers, in addition to keys and values
     vectors: Scalar | float = 0.0  # weights outside products and norms
 
     def placed(self, place: str, *, replicated: bool | None = None) -> Scalar:

@@ -104,7 +104,7 @@ def core_flops(core: Core, batch: Batch) -> tuple[Scalar, Scalar]:
       `2 b q L a (2 r_kv + d_rope)`.
     - Prompts: `2 c span a (d + d_v)` for c new tokens, where span is the cached tokens and half of the new ones.
 
-    A scan takes the same FLOPs for each token, whatever its context.
+    A scan takes the same FLOPs for each token, independent of its context.
     """
     generated = batch.sequences * batch.queries
     met = cache.kept_tokens(core.local, core.window, batch.context)

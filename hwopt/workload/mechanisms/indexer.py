@@ -19,7 +19,8 @@ def add(shape: Any, work: LayerWork) -> LayerWork:
     - Scores: `2 H d` FLOPs for each token and key of the whole span. Attention then has a span of at most k keys. With a latent
       it multiplies the latent itself, because each token has its own keys; where all keys of the span, expanded and masked, take
       fewer FLOPs, kernels do that instead.
-    - Cache: the key of each token beside those of attention; a generated token reads all of the former and k of the latter.
+    - Cache: one index key a token, in addition to keys of attention. A generated token reads all index keys, and k keys of
+      attention.
 
     Layers with `index_tokens` = 0 attend to all keys. Those with `index_heads` = 0 take the choice of a layer before them.
 

@@ -50,7 +50,7 @@ def add(shape: Any, work: LayerWork) -> LayerWork:
     - Kept for the backward pass: inputs and outputs of the convolution, gates, the scan's output before and after its norm.
       States are recomputed.
 
-    Layers with `scan_heads` = 0 have none of it.
+    Layers with `scan_heads` = 0 have no scan and no cost of one.
 
     **Source:** Dao and Gu, arXiv 2405.21060, section 6; Yang et al., Gated Delta Networks, arXiv 2412.06464, section 3.3;
     Kimi Team, Kimi Linear, arXiv 2510.26692, section 3.
