@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,7 @@ from hwopt import catalog
 from hwopt.calibration.holdout import study_of
 from hwopt.calibration.intervals import PredictionContext
 from hwopt.calibration.measured.columns import MeasuredRun
-from hwopt.calibration.validation.join import stacked
+from hwopt.calibration.validation.join import form_of, stacked
 from hwopt.calibration.validation.score import Cell, CellErrors, Scored, cell_errors, cells_of, mark_repeats
 from hwopt.calibration.validation.validate import score
 from hwopt.errors import UserError
@@ -84,6 +84,21 @@ def timed_runs(path: str | Path, *, progress: bool = False) -> list[Scored]:
     return rows
 
 
+class RunGroup(NamedTuple):
+    """Runs whose model inputs have the same structure and shapes: models with equally many kinds of layers, for example."""
+
+    runs: np.ndarray  # indices
+    inputs: Any  # (workload, cluster of literature constants, plan), leading axis: run
+
+
+def _groups(inputs: Sequence[tuple]) -> tuple[RunGroup, ...]:
+    """Stack the inputs of runs, by structure and shapes."""
+    members: dict[tuple, list[int]] = defaultdict(list)
+    for i, each in enumerate(inputs):
+        members[form_of(each)].append(i)
+    return tuple(RunGroup(np.array(runs), stacked([inputs[i] for i in runs])) for runs in members.values())
+
+
 @dataclass(frozen=True)
 class Observations:
     """Runs with a measured time, in the order of the file."""
@@ -91,7 +106,7 @@ class Observations:
     rows: tuple[Scored, ...]
     families: tuple[str, ...]  # chip families
     scopes: Scopes
-    inputs: Any  # (workload, cluster of literature constants, plan), leading axis: run
+    groups: tuple[RunGroup, ...]  # every run in one of them
     membership: np.ndarray  # shape (run, constant, shift)
     log_measured_s: np.ndarray
     weights: np.ndarray  # weights in a fit
@@ -119,12 +134,12 @@ class Observations:
             known(families), known(stacks), known(software), sorted(set(studies) - {""}), own=not by_cell
         )
         membership = np.stack(list(map(cache(scopes.membership), families, stacks, software, studies)))
-        inputs = stacked([
+        groups = _groups([
             (case.workload, case.cluster, replace(case.plan, recompute_full=np.float64(row.prediction.recompute_full)))
             for row, case in zip(rows, cases, strict=True)
         ])  # fmt: skip
         measured = [math.log(row.prediction.step_s) - math.log(row.time_ratio) for row in rows]
-        return Observations(tuple(rows), families, scopes, inputs, membership, np.array(measured), weights)
+        return Observations(tuple(rows), families, scopes, groups, membership, np.array(measured), weights)
 
     @property
     def sources(self) -> np.ndarray:
@@ -142,16 +157,23 @@ class Observations:
 
     def log_predicted_s(self, shifts: np.ndarray) -> np.ndarray:
         """Return the logarithm of every run's predicted step time."""
+        answer = np.zeros(len(self.rows))
         with jax.enable_x64(True):
-            return np.asarray(_log_step_time(self.inputs, _totals(self.membership, shifts)))
+            for runs, inputs in self.groups:
+                answer[runs] = _log_step_time(inputs, _totals(self.membership[runs], shifts))
+        return answer
 
     def slopes(self, shifts: np.ndarray) -> np.ndarray:
         """Return the derivatives of the log predicted step times with respect to the shifts, shape (run, shift).
 
         A shift changes a model constant, in log or log-odds units, for all machines or for those of its scope.
         """
+        answer = np.zeros((len(self.rows), len(shifts)))
         with jax.enable_x64(True):
-            return np.asarray(_slopes(self.inputs, _totals(self.membership, shifts), self.membership))
+            for runs, inputs in self.groups:
+                members = self.membership[runs]
+                answer[runs] = _slopes(inputs, _totals(members, shifts), members)
+        return answer
 
     def circumstances(self, log_predicted_s: np.ndarray) -> list[PredictionContext]:
         """Return the prediction context (MFU, chips) of every run, with literature constants for non-finite predictions."""
