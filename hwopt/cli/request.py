@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from hwopt import catalog, escape
+from hwopt.calibration.evidence import Evidence, machine_evidence
 from hwopt.calibration.intervals import Interval, PredictionContext, machine_interval, widest
 from hwopt.catalog.systems import usual_rack
 from hwopt.cli.cluster_flags import MACHINE, REQUESTS, RUN, RUN_WORDS, SERVICE, TRAINING, run_words
@@ -112,9 +113,7 @@ class ClusterRequest:
             return tuple(dict.fromkeys(source for each in self.kinds.values() for source in each.sources))
         options = self.options
         further = {
-            "stack": catalog.record(
-                "stacks", options.stack or self.stack or catalog.default_stack(options.chip, date=options.date)
-            ),
+            "stack": catalog.record("stacks", options.stack or self.software),
             "workload": catalog.record("workloads", options.workload),
         }
         for name, kind in (("fabric", "fabrics"), ("reliability", "reliability"), ("operation", "operations")):
@@ -127,6 +126,17 @@ class ClusterRequest:
         if len(self.kinds) > 1:
             return widest([each.measured(PredictionContext()) for each in self.kinds.values()])
         return None if plan.disaggregated else self.measured(PredictionContext(float(report.mfu), self.options.chips))
+
+    def evidence(self, plan: Any) -> Evidence | None:
+        """Return the measured runs with the features of a plan."""
+        each = [(catalog.record("chips", one.options.chip), one.software) for one in reversed(self.kinds.values())]
+        return machine_evidence(self.workload, self.cluster(self.options.chips), plan, each)
+
+    @property
+    def software(self) -> str:
+        """Return the name of the software stack: the stated one, or that of the chip."""
+        named = self.options.stack or self.stack
+        return catalog.record("stacks", named or catalog.default_stack(self.options.chip, date=self.options.date)).slug
 
     @property
     def document(self) -> dict[str, Any]:

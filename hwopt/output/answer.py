@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hwopt.declared import document
+from hwopt.calibration.evidence import Evidence
+from hwopt.declared import document, plain
 from hwopt.output.html import components, page
 from hwopt.output.html.markup import Child, Html, element, li, p
 from hwopt.output.text.layout import budget_line, fact, heading, listed, part_lines, wrapped
@@ -331,6 +332,7 @@ class Answer:
     - `also`: additional JSON keys.
     - `details`: sentences below title and subtitle.
     - `draw`: writes the figure requested with `--figure` to a path.
+    - `evidence`: measured runs with the features of the plan; a key of the JSON, and the last lines of the answer.
     """
 
     command: str
@@ -348,11 +350,21 @@ class Answer:
     question: str = ""
     subtitle: str = ""
     details: str = ""
+    evidence: Evidence | None = None
+
+    @property
+    def shown(self) -> list[Section]:
+        """Return the sections, the evidence behind the plan last."""
+        found = self.evidence or Evidence()
+        words = {"unmeasured": "; ".join(found.unmeasured), "beyond data": "; ".join(found.beyond)}
+        facts = [(name, text) for name, text in words.items() if text]
+        return [*self.sections, Section("Evidence", [Named(facts, width=13)], titled=False)]
 
     def document(self) -> dict[str, Any]:
         """Return the answer as a dictionary for JSON."""
         own = self.declared if isinstance(self.declared, Mapping) else document(self.declared)
         said = {"verdict": self.verdict} if self.verdict else {}
+        said |= {"evidence": plain(self.evidence)} if self.evidence else {}
         return {**said, **self.asked, **own, **self.also}
 
     def screen(self) -> str:
@@ -363,7 +375,7 @@ class Answer:
             *([f"  {self.subtitle}"] if self.subtitle else []),
             *(["", wrapped(self.details, "", "")] if self.details else []),
         ]
-        return "\n".join([*top, *(line for each in self.sections for line in each.lines())])
+        return "\n".join([*top, *(line for each in self.shown for line in each.lines())])
 
     def page(self, command_line: str) -> str:
         """Return the answer as one HTML page. **Arguments:** `command_line`: the command that produced the answer."""
@@ -374,5 +386,5 @@ class Answer:
         none = page.refusal(first, *([p(rest)] if rest else []))
         top = page.answer(*self.headline, badge, proved, words, said) if there_is else none
         kind = f"hwopt {self.command}{f' {self.question}' if self.question else ''}"
-        sections = [each.html() for each in self.sections if not each.is_empty]
+        sections = [each.html() for each in self.shown if not each.is_empty]
         return page.page(kind, self.question, self.title, top, sections, command_line, self.sources)

@@ -121,6 +121,9 @@ HEADLINES = re.compile(r"^\.(exit|feasible|feasible_count|possible|objective\.va
 MENDS: tuple[Mend, ...] = ()
 """What a change alters on purpose, named while it is under way; none since machines are bought in whole units."""
 
+NOT_COMPARED = frozenset({"evidence"})
+"""Keys that are left out: counts of measured rows, which grow with every table (`results.benchmarks.evidence`)."""
+
 EXACT = 1e-9
 """Relative difference of numbers that no search stands behind."""
 
@@ -161,7 +164,7 @@ def _excuses(mend: Mend, seen: Difference) -> bool:
 
 def _walk(name: str, path: str, before: Any, after: Any, within: float) -> Iterator[Difference]:
     if isinstance(before, dict) and isinstance(after, dict):
-        for key in dict.fromkeys((*before, *after)):
+        for key in dict.fromkeys(key for key in (*before, *after) if key not in NOT_COMPARED):
             yield from _walk(name, f"{path}.{key}", before.get(key, "absent"), after.get(key, "absent"), within)
     elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
         for i, (one, other) in enumerate(zip(before, after, strict=True)):

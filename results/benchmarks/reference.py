@@ -93,6 +93,7 @@ TABLE = (
     Result("reference/drawn.txt", "python -m results.benchmarks.drawn", writes_itself=True, measured=True),
     Result("reference/export.txt", "python -m results.benchmarks.export", writes_itself=True, measured=True),
     Result("reference/seconds.txt", "python -m results.benchmarks.seconds", writes_itself=True, measured=True),
+    Result("reference/regression.txt", "python -m results.benchmarks.regression", writes_itself=True, measured=True),
     Result("reference/mutants.json", "python -m results.benchmarks.mutants", writes_itself=True, measured=True),
 )
 

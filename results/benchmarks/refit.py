@@ -26,6 +26,7 @@ STEPS = {
     "serving_widths": "results/benchmarks/serving_widths.py",
     "operator_widths": "results/benchmarks/operators.py --widths",
     "own_runs": "results/benchmarks/own_runs.py",
+    "evidence": "results/benchmarks/evidence.py",
     "results": "results/benchmarks/reference.py "
     + " ".join(each.name for each in TABLE if not each.measured and each.name not in FITTED),
     "figures": "-m hwopt sensitivity --figure results/figures/sensitivity.png",

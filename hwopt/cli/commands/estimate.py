@@ -108,8 +108,9 @@ def answer(options: argparse.Namespace) -> "Answer | Rendered":
     note = f"\n  software       {stack} does not document {', '.join(missing)}: --any-software" if missing else ""
     financed = financing(cluster.groups[0].prices)
     return estimate_answer(
-        report, plan, work.title + note, around, options.constants, work.document, also, more, financed
-    )
+        report, plan, work.title + note, around, options.constants, work.document, also, more, financed,
+        work.evidence(plan) if fits else None,
+    )  # fmt: skip
 
 
 def _launch_files(

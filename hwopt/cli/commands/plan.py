@@ -103,4 +103,5 @@ def _answer(options: argparse.Namespace, work: Any, search: Any, rows: Sequence[
     choices = [choice_section(rows, search.objective.unit)]
     won = winner_words(rows)
     title = work.title + fixed_words(options)
-    return plan_answer(search, title, work.document, fitting, around, options.constants, also, choices, won)
+    told = work.evidence(search.best.plan) if search.feasible else None
+    return plan_answer(search, title, work.document, fitting, around, options.constants, also, choices, won, told)

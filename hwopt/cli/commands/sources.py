@@ -8,8 +8,12 @@ from hwopt.cli.runner import Rendered
 from hwopt.cli.value_types import TEXT
 
 CATALOG = (
-    Flag("kind", "chips, links, workloads, stacks, cooling, ... (default: list all types)", TEXT),
-    Flag("name", "an entry, or your own file: .toml; for workloads also a Hugging Face config.json", TEXT),
+    Flag("kind", "chips, links, workloads, stacks, cooling, ..., or evidence (default: list all types)", TEXT),
+    Flag(
+        "name",
+        "an entry, or your own file: .toml; for workloads also a Hugging Face config.json; a feature of evidence",
+        TEXT,
+    ),
 )
 
 
@@ -24,11 +28,15 @@ _WORDS = (
 
 
 def catalog(options: argparse.Namespace) -> Rendered:
-    """Return the types of catalog entries, the entries of a type, or one entry."""
+    """Return the types of catalog entries, the entries of a type, one entry, or the measured evidence behind plans."""
     from hwopt import catalog
     from hwopt.output.text import catalog_cards
 
-    if options.kind is None:
+    if options.kind == "evidence":
+        from hwopt.output.text.evidence import evidence_page
+
+        document, text = evidence_page(options.name)
+    elif options.kind is None:
         document, text = catalog_cards.kinds()
     elif options.name is None:
         document, text = catalog_cards.entries(options.kind)

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hwopt.calibration.evidence import Evidence
 from hwopt.calibration.intervals import Interval
 from hwopt.declared import plain
 from hwopt.model.report import Report, TrainingReport
@@ -37,6 +38,7 @@ def estimate_answer(
     also: Mapping[str, Any] | None = None,
     more: Sequence[Section] = (),
     financed: str = "",
+    evidence: Evidence | None = None,
 ) -> Answer:
     """Return the answer of `hwopt estimate`.
 
@@ -49,6 +51,7 @@ def estimate_answer(
     - `also`: further results by JSON key; those that are None are left out.
     - `more`: sections on them.
     - `financed`: how the machine is paid, in words.
+    - `evidence`: measured runs with the features of the plan.
     """
     known = {name: plain(each) for name, each in (also or {}).items() if each is not None}
     document = {"plan": plan_document(report, plan), **report_document(report, around, constants)}
@@ -57,7 +60,7 @@ def estimate_answer(
     said, bottleneck = verdict(report, plan, asked or {}, around)
     return Answer(
         "estimate", document, title, said, ("a step takes", step), ("model", False, MODEL_ONLY), sections,
-        feasible=bool(report.feasible), asked=asked or {}, also=known, details=bottleneck,
+        feasible=bool(report.feasible), asked=asked or {}, also=known, details=bottleneck, evidence=evidence,
     )  # fmt: skip
 
 

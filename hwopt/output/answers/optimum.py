@@ -12,6 +12,7 @@ from hwopt.analysis.chance_constraints.value_of_information import Regret
 from hwopt.analysis.comparison import candidates_of
 from hwopt.analysis.integrality_gap import AnswerAlternative, IntegralityGap
 from hwopt.analysis.sensitivity.optimum import Parameter
+from hwopt.calibration.evidence import question_evidence
 from hwopt.calibration.intervals import Interval
 from hwopt.declared import document, plain
 from hwopt.model.report import FEASIBILITY_TOLERANCE, Report, TrainServeReport
@@ -158,6 +159,7 @@ def solution_answer(
         (solution.outcome.status, solution.outcome is Outcome.proved, binds),
         sections, sources, solution.feasible, question=problem.name, details=solution.headline if solution.feasible else "",
         also={"reproduce": reproduce} if reproduce else {},
+        evidence=question_evidence(solution) if solution.feasible else None,
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hwopt.calibration.evidence import Evidence
 from hwopt.calibration.intervals import Interval
 from hwopt.model.report import ServingReport
 from hwopt.output.answer import Answer, Lines, Section, Sentences, Table
@@ -95,6 +96,7 @@ def plan_answer(
     also: Mapping[str, Any] | None = None,
     more: Sequence[Section] = (),
     won: str = "",
+    evidence: Evidence | None = None,
 ) -> Answer:
     """Return the answer of `hwopt plan`: the best plan, the next best plans, and the proof of optimality.
 
@@ -104,6 +106,7 @@ def plan_answer(
     - `asked`: JSON keys that repeat the question.
     - `also`: further JSON keys, and `more`: sections on them.
     - `won`: the best combination of choices in words; empty without choices.
+    - `evidence`: measured runs with the features of the best plan.
     - The others: as in `plan_search_document`.
     """
     best, goal = search.best, search.objective
@@ -137,7 +140,17 @@ def plan_answer(
     said = f"Best of {search.examined:,} plans by {goal.name}: {value}{chosen}, proved. {bottleneck}"
     badge = ("proved", True, timed)
     return Answer(
-        "plan", document, title, does, (goal.name, value), badge, sections, asked=asked, also=also or {}, details=said
+        "plan",
+        document,
+        title,
+        does,
+        (goal.name, value),
+        badge,
+        sections,
+        asked=asked,
+        also=also or {},
+        details=said,
+        evidence=evidence,
     )
 
 

@@ -53,6 +53,7 @@ def schema_of(command: str) -> dict[str, Any]:
         "command": said(TEXT, "the command line"),
         "date": said(TEXT, "month of the question; not in answers that depend on no software, or that compare months"),
         "verdict": said(TEXT, "the answer in a sentence; in every answer of a study"),
+        "evidence": machines.EVIDENCE,
         "approximations": said(listed(TEXT), "parts of the workload that the model omits; not in every answer"),
     }
     return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hwopt.calibration.evidence import Count, CountKey
 from hwopt.model.chip.manufacture import ChipBill
 from hwopt.model.chip.silicon import Areas
 from hwopt.model.report import GroupReport, Report, ServingReport, TrainingReport, TrainServeReport, outputs
@@ -42,6 +43,13 @@ def every_output() -> dict[str, Schema]:
     kinds = (TrainServeReport, ServingReport, TrainingReport)
     return {name: each for kind in kinds for name, each in declared(kind, outputs(kind)).items()}
 
+
+MEASURED = record(dict.fromkeys(CountKey._fields, TEXT) | dict.fromkeys(Count._fields, INTEGER))
+EVIDENCE = said(record({
+    "features": said(listed(MEASURED), "measured rows with each feature of the plan: chips of the largest run, newest year"),
+    "unmeasured": said(listed(TEXT), "features that fewer than two studies measured"),
+    "beyond": said(listed(TEXT), "sizes above those of every measured run"),
+}), "measured runs with the features of the plan; in answers with one plan")  # fmt: skip
 
 COUNTED = {
     "unit_of_work": said(TEXT, "what screens count the work in: token, image, sample"),

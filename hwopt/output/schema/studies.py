@@ -39,7 +39,7 @@ from hwopt.output.schema.elements import (
     shared,
     word,
 )
-from hwopt.output.schema.machines import COUNTED, FEASIBLE, SERVING, TRAINING, every_output
+from hwopt.output.schema.machines import COUNTED, FEASIBLE, MEASURED, SERVING, TRAINING, every_output
 from hwopt.output.text.service import _ASKED as OF_SERVICE
 
 _NUMBERS = by_name(maybe(NUMBER))
@@ -259,6 +259,7 @@ _STATED = record(
 )
 CATALOG = either(
     record({"kinds": by_name(INTEGER)}),
+    record({"evidence": listed(MEASURED)}),
     record({"kind": TEXT, "entries": by_name(TEXT)}),
     record({"slug": TEXT, "title": TEXT, "text": by_name(ANY), "quantities": by_name(_STATED)},
     {"operators": listed(by_name(ANY)), "layer_kinds": listed(by_name(NUMBER)), "counts": by_name(NUMBER)}),

@@ -19,14 +19,18 @@ def kinds() -> tuple[dict[str, Any], str]:
     counts = {kind: len(catalog.names(kind)) for kind in catalog.kinds}
     lines = [f"  {kind:<12} {count:>4}  {ENTRIES[kind].meaning}" for kind, count in counts.items()]
     return {"kinds": counts}, "\n".join(
-        ["Catalog entries by kind; hwopt catalog KIND lists them, hwopt catalog KIND NAME shows one.", *lines]
+        [
+            "Catalog entries by kind; hwopt catalog KIND lists them, hwopt catalog KIND NAME shows one.",
+            *lines,
+            "hwopt catalog evidence counts the measured runs behind the features of plans.",
+        ]
     )
 
 
 def entries(kind: str) -> tuple[dict[str, Any], str]:
     """Return the entries of one type with their titles, as JSON and as text."""
     if kind not in catalog.kinds:
-        raise UserError(f"unknown kind '{kind}' of catalog entry: {suggest(kind, catalog.kinds)}")
+        raise UserError(f"unknown kind '{kind}' of catalog entry: {suggest(kind, (*catalog.kinds, 'evidence'))}")
     titles = {name: catalog.record(kind, name).title for name in catalog.names(kind)}
     width = max(map(len, titles), default=0)
     return {"kind": kind, "entries": titles}, "\n".join(f"{name:<{width}}  {title}" for name, title in titles.items())
