@@ -57,6 +57,7 @@ TABLE = (
     Result("reference/questions.json", "python -m results.benchmarks.questions"),
     Result("reference/scaling.txt", "python -m results.benchmarks.scaling"),
     Result("reference/machines.txt", "python -m results.benchmarks.machines"),
+    Result("reference/power.txt", "python -m results.benchmarks.power"),
     Result("reference/operators.txt", "python -m results.benchmarks.operators"),
     Result("reference/collectives.txt", "python -m results.benchmarks.collectives"),
     Result("reference/chips.txt", "python -m tests.validation.test_chips"),

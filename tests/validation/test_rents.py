@@ -17,7 +17,7 @@ from hwopt.model import machine
 from hwopt.model.facility import cost, power
 
 LISTS = ("at-cost", "hyperscale", "default", "on-premise", "rented")
-BUSY = power.Activity(0.6, 0.3, 1.0)  # as training at 40 % of peak
+BUSY = power.Activity(0.6, 0.3, 0.85)  # as training at 40 % of peak
 
 
 def published() -> dict[str, list[float]]:

@@ -18,13 +18,22 @@ from hwopt.types import Scalar
 class Activity(NamedTuple):
     """Activity of chips during a step, mean over chips and time; 1 at full load."""
 
-    core: Array  # power of compute dies over that at full load
+    core: Array  # arithmetic over that at full load, weighted by its energy
     memory: Array  # HBM traffic over the attainable bandwidth
-    host: Array  # share of the step in which kernels run
+    kernels: Array  # share of the time in which kernels run
 
 
 _ONE: Any = np.ones((), np.float32)  # a NumPy array: importing this module starts no JAX backend
 FULL_LOAD = Activity(_ONE, _ONE, _ONE)
+
+KERNEL_SHARE = 0.95
+"""Share of the full-load power of compute dies that flows while any kernel runs; the rest follows arithmetic (fitted, 0.85 to 1).
+
+Clocks, instruction issue and caches run at the full clock for a kernel that waits for HBM, and a chip below its power limit does
+not lower its clock. The share that fits (`results/reference/power.txt`) is 1.03 for H100 and 1.27 for B200 (ML.ENERGY v3, vLLM),
+and 1.1 for an A100 (vLLM). For H100 servers that train it is 0.9 and more (Newkirk et al., arXiv 2506.14551; Sustainable Metal
+Cloud, MLPerf Training v4.0), except in a run of two minutes. It is at most 1, as full load draws the TDP.
+"""
 
 
 def network_w(cluster: Cluster) -> Scalar:
@@ -59,7 +68,7 @@ def storage_w(cluster: Cluster) -> Scalar:
 def it_w(cluster: Cluster, point: OperatingPoint, activity: Activity) -> Scalar:
     """Return the IT power of one chip with its share of host, network, fans and power supplies, at the rack inlet, W.
 
-    `idle + active`. Standby and leakage of the chip are constant; compute dies and HBM draw power by their activity.
+    `idle + active`. Standby and leakage of the chip are constant; compute dies and HBM draw power by activity.
     """
     return idle_it_w(cluster, point) + active_it_w(cluster, point, activity)
 
@@ -76,11 +85,16 @@ def idle_it_w(cluster: Cluster, point: OperatingPoint) -> Scalar:
 
 
 def active_it_w(cluster: Cluster, point: OperatingPoint, activity: Activity) -> Scalar:
-    """Return the IT power proportional to activity, W; energy in J, where `activity` is given in seconds."""
+    """Return the IT power proportional to activity, W; energy in J, where `activity` is given in seconds.
+
+    `core (k kernels + (1 - k) arithmetic) + HBM memory + host kernels`, with k = `KERNEL_SHARE`. So kernels that are bound by HBM
+    draw core power for as long as they run, and a slower clock saves energy in them.
+    """
     chip, facility = cluster.chip, cluster.facility
     memory = chip.hbm_bandwidth_bytes_per_s * chip.hbm_energy_j_per_byte
     host = facility.host_power_w * (1.0 - facility.idle_host_fraction)
-    boards = point.core_w * activity.core + memory * activity.memory + host * activity.host
+    core = KERNEL_SHARE * activity.kernels + (1.0 - KERNEL_SHARE) * activity.core
+    boards = point.core_w * core + memory * activity.memory + host * activity.kernels
     return _at_inlet(cluster, boards)
 
 

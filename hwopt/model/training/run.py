@@ -68,8 +68,8 @@ def training_report(
     tokens_per_s = batch_tokens / mean.step_s
     model_flops = work.model_flops(run.model, run)
     executed_flops = model_flops + work.repeated_flops(run.model, run, plan, cluster.stack)
-    # A product with 1/N, because the derivative of a quotient of 1e24 FLOP leaves the range of float32. Energy follows the
-    # arithmetic done, as if all of it ran at the fastest rate of large GEMMs, and the bytes moved, not the time they take.
+    # A product with 1/N, because the derivative of a quotient of 1e24 FLOP leaves the range of float32. Arithmetic counts as if
+    # every FLOP ran at the fastest rate of large GEMMs, HBM traffic by the bytes moved.
     gemm_s = executed_flops * (1.0 / cluster.chips) * fastest_seconds_per_flop(active.chip, run)
     core_s = gemm_s * mean.keeps.energy * asked_core_share(active.chip, point)
     activity = power.Activity(*(part / mean.step_s for part in (core_s, mean.hbm_s, mean.busy_s)))
