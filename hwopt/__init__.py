@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from hwopt.analysis.sensitivity import sensitivity as sensitivity
     from hwopt.calibration.fit import calibrate as calibrate
     from hwopt.calibration.fit.options import FitOptions as FitOptions
+    from hwopt.calibration.questions import objective as objective
     from hwopt.calibration.validation import validate as validate
     from hwopt.design.loss import Loss as Loss
     from hwopt.design.loss import loss as loss
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from hwopt.planning.plan_search import best_plan as best_plan
     from hwopt.planning.plan_search import every_split as every_split
     from hwopt.planning.plan_table import PlanSearch as PlanSearch
-    from hwopt.registry import objective as objective
     from hwopt.solver.optimize import optimize as optimize
     from hwopt.solver.options import AcceleratorOptions as AcceleratorOptions
     from hwopt.solver.options import BindingOptions as BindingOptions
@@ -114,7 +114,7 @@ _WHERE = {
     "gradient": "hwopt.analysis.sensitivity",
     "invest": "hwopt.analysis.marginal_value",
     "loss": "hwopt.design.loss",
-    "objective": "hwopt.registry",
+    "objective": "hwopt.calibration.questions",
     "optimize": "hwopt.solver.optimize",
     "regret": "hwopt.analysis.chance_constraints",
     "scale": "hwopt.analysis.scaling",

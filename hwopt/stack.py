@@ -252,3 +252,4 @@ class Stack(eqx.Module):
         "global step-time factor: time of a step over that of its parts, kernels and communication alike; lower is faster",
         default=1.0,
     )
+    pass_level: Scalar | None = None  # `level` of a service's passes; None unless a measured service anchors it

@@ -11,6 +11,7 @@ import equinox as eqx
 import numpy as np
 
 from hwopt import catalog
+from hwopt.design.anchored_question import AnchoredQuestion
 from hwopt.design.design import Design
 from hwopt.design.metrics import metric
 from hwopt.design.problem import Budget, Problem
@@ -156,6 +157,7 @@ class MachineQuestion:
     operation: str = ""
     prices: str = "default"
     constants: str = "calibrated"
+    anchor: str = ""
     precision: str = "bf16"
     capex_budget_usd: float = NO_LIMIT
     power_budget_w: float = NO_LIMIT
@@ -196,8 +198,35 @@ class MachineQuestion:
             if field not in self.limited and getattr(self, field) != NO_LIMIT:
                 raise UserError(f"{field} is not a budget of {self.name}; its budgets: {', '.join(self.limited)}")
 
+    def anchored_run(self) -> AnchoredQuestion:
+        """Return the run that `anchor` measures.
+
+        **Raises:** `UserError` for a question about more than one machine or about a parametric chip.
+        """
+        apart = getattr(self, "decode_chip", "") or getattr(self, "split", "colocated") not in ("colocated", "together")
+        state: Any = getattr(self, "_run" if self.trains else "_service", None)
+        if state is None or apart or self.design:
+            raise UserError(
+                f"anchor = {self.anchor}: {self.name} is not about one machine of stock chips alone; remove it"
+            )
+        surroundings = self._fields(
+            "site", "sites", "reliability", "storage", "prices", "constants", "date", "fabric", "cooling"
+        )
+        given: dict[str, Any] = {name: value or None for name, value in surroundings.items()} | {
+            "stack": self._software
+        }
+        cluster = lambda operation: catalog.cluster(self.chip, round(self.chips), operation=operation, **given)
+        return AnchoredQuestion(
+            self.workload, state(), self.trains, self.chip, self._software, round(self.chips) or None, self.plan or None,
+            self.operation or None, cluster,
+        )  # fmt: skip
+
     def _budgets(self) -> tuple[Budget, ...]:
         """Return the specified budgets, including those of an export control rule."""
+        if self.anchor and not catalog.Anchor.read(self.constants):
+            raise UserError(
+                f"anchor = {self.anchor}: state the question with hwopt.objective('{self.name}', anchor=...)"
+            )
         asked = {field: limit for field, limit in self._fields(*self.limited).items() if limit != NO_LIMIT}
         for field, limit in export.limits(self).items():
             asked[field] = min(limit, asked.get(field, limit))

@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hwopt import catalog
-from hwopt.catalog import Calibration
-from hwopt.catalog.calibrations import calibration_table
+from hwopt.catalog import Calibration, machine_key
+from hwopt.catalog.calibrations import MEMORY, calibration_table
 from hwopt.catalog.chips import architecture
 from hwopt.hardware.calibration import FAMILY, STACK
 from hwopt.solver.solution import Solution
@@ -54,9 +54,6 @@ TERMS = tuple(FLOORS)
 
 _MOST_INEFFICIENT = 2.0
 """Maximum of the term "inefficient": nothing was measured beyond."""
-
-MEMORY = "memory_half_width"
-"""Key of the half width of a chip's peak memory, in log units."""
 
 
 class PredictionContext(NamedTuple):
@@ -154,6 +151,8 @@ def interval(
         table = calibration_table("serving")
         experts = "experts" if float(workload.model.experts) > 1.0 else "dense"
         half = table["left_out"].get(without, table["half_widths"])[experts]
+        if machine_key(architecture, stack) in calibration.own:
+            half *= math.exp(calibration_table("own_runs")["anchored_service"]["base"])
         known = architecture in table["families"]
         return Interval(half if known else half * math.exp(calibration.intervals.get("new_family", 0.0)))
     if not isinstance(workload, TrainingRun):

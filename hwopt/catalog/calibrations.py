@@ -1,11 +1,12 @@
 """Calibrations: shifts of the model's constants, fitted to measured runs, as data files; and the choices of constants."""
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 import jax
 import numpy as np
@@ -15,9 +16,10 @@ from hwopt.catalog.load import is_path, leaf, read_toml, record
 from hwopt.catalog.names import data_root, names
 from hwopt.catalog.peripherals import BENCHMARK, PRODUCTION
 from hwopt.errors import UserError, suggest
-from hwopt.hardware.calibration import CONSTANTS, OF_MACHINES, Scopes, family_of, moved
+from hwopt.hardware.calibration import CONSTANTS, OF_MACHINES, OWN, Scopes, family_of, moved
 from hwopt.hardware.cluster import Cluster
 from hwopt.stack import Stack
+from hwopt.units import pretty, read_amount
 
 SPEED_OF_LIGHT, LITERATURE, CALIBRATED = "speed-of-light", "literature", "calibrated"
 
@@ -102,24 +104,27 @@ def usual_operation(constants: str | Path = CALIBRATED) -> str:
 
 def operation_words(constants: str | Path, asked: str | Path | None) -> str:
     """Describe the operation in use and that of the runs behind a constants file; return "" for the modes."""
-    fitted = calibration(constants) if is_path(constants) else None
+    anchor = Anchor.read(constants)
+    fitted = calibration(constants) if is_path(constants) or anchor else None
     if fitted is None:
         return ""
-    used = str(asked or usual_operation(constants))
+    used, runs = str(asked or usual_operation(constants)), "the anchor" if anchor else f"the runs behind {constants}"
     if not fitted.operation:
         return f"{used} operation: {constants} does not state that of its runs"
     if used == fitted.operation:
-        return f"{used} operation, as the runs behind {constants}"
-    return f"{used} operation as requested, although the runs behind {constants} are of {fitted.operation} operation"
+        return f"{used} operation, as {runs}"
+    return f"{used} operation as requested, although {runs} {'is' if anchor else 'are'} of {fitted.operation} operation"
 
 
 def calibration(name: str | Path = CALIBRATED) -> Calibration | None:
     """Return the calibration of a mode; None for the speed of light.
 
-    **Arguments:** `name`: one of `MODES`, or the path of a `.toml` file that `hwopt calibrate` wrote.
+    **Arguments:** `name`: one of `MODES`, the path of a `.toml` file that `hwopt calibrate` wrote, or an `Anchor` as text.
 
     **Raises:** `UserError` for an unknown mode or a bad file.
     """
+    if anchor := Anchor.read(name):
+        return anchor.calibration()
     if is_path(name):
         return _parsed(read_toml(Path(name)), str(name))
     if name == SPEED_OF_LIGHT:
@@ -142,11 +147,91 @@ def _published() -> Calibration:
     return _parsed(calibration_table(PUBLISHED), f"hwopt/data/calibrations/{PUBLISHED}.toml")
 
 
+MOST_LEVEL, FAR_LEVEL = math.log(10.0), math.log(2.0)
+"""Absolute logarithm of measured over predicted time above which an anchor is refused, or called far off. Of the published
+training runs, predicted without their study, none is off by a factor above 9.9, and 1 in 20 by a factor above 2.1."""
+
+_FAR_OFF = "; far off: check workload, plan and software"
+
+_MOST_DIGITS = 6
+"""Significant digits of the times in an anchor's text, from which it is read back."""
+
+_OWN_LEVEL_SD = next(each.prior[OWN] for each in CONSTANTS if each.name == "level")
+
+
+class Anchor(NamedTuple):
+    """One measured run of the machine in question: it scales the global step-time factor of a calibration.
+
+    The factor becomes `(measured / predicted)^w`. The weight w and the half width of the interval afterwards are learned from
+    published clusters: one plan given, the others predicted (`results/benchmarks/own_runs.py`). An anchor is written as the
+    name of the constants, so that answers state it and commands accept it in `--constants`.
+    """
+
+    base: str  # constants that predicted the run
+    measured_s: float
+    predicted_s: float
+    machine: str  # `machine_key` of chip and stack
+    operation: str
+
+    def __str__(self) -> str:
+        measured, predicted = (pretty(each, "s", _MOST_DIGITS) for each in (self.measured_s, self.predicted_s))
+        far = _FAR_OFF if abs(math.log(self.measured_s / self.predicted_s)) > FAR_LEVEL else ""
+        times = f"{measured} measured, {predicted} predicted before"
+        return f"{self.base}, anchored on your run: {times} ({self.machine}; {self.operation}{far})"
+
+    @staticmethod
+    def read(text: object) -> "Anchor | None":
+        """Return the anchor that a text states; None for other texts. **Raises:** `UserError` for invalid times."""
+        match = _ANCHORED.fullmatch(text) if isinstance(text, str) else None
+        if match is None:
+            return None
+        measured, predicted = (read_amount(match[name], "s") for name in ("measured", "predicted"))
+        return Anchor(match["base"], measured, predicted, match["machine"], match["operation"])
+
+    def calibration(self) -> Calibration:
+        """Return the constants with the anchor's level and intervals.
+
+        **Raises:** `UserError` for times that are not positive or that differ by more than `MOST_LEVEL`, and for constants that
+        nothing scales: those at the speed of light, and those with an anchor.
+        """
+        base, times = calibration(self.base), self.measured_s / self.predicted_s if self.predicted_s > 0.0 else math.nan
+        if base is None or Anchor.read(self.base):
+            raise UserError(f"anchor: constants '{self.base}' take no anchor")
+        if not math.exp(-MOST_LEVEL) <= times <= math.exp(MOST_LEVEL):
+            measured, predicted = (pretty(each, "s") for each in (self.measured_s, self.predicted_s))
+            raise UserError(
+                f"anchor: the measured time {measured} is {times:.3g} times the predicted {predicted}: check its unit, and that "
+                "workload, plan and software are those of the run"
+            )
+        serving, level = serves(self.machine.rpartition(" ")[2]), ("level", OWN)
+        table = calibration_table("own_runs")["anchored_service" if serving else "anchored"]
+        known = dict(zip(base.scopes.entries, zip(base.shifts, base.sd, strict=True), strict=True))
+        before = 0.0 if serving else known.get(level, (0.0,))[0]
+        known[level] = (before + table["weight"] * math.log(times), _OWN_LEVEL_SD * math.sqrt(1.0 - table["weight"]))
+        shifts, sd = np.array(list(known.values())).T
+        widths = {name: table["published"] * x for name, x in base.intervals.items()}
+        if widths:
+            widths |= {"base": widths["base"] + table["base"], MEMORY: base.intervals.get(MEMORY, 0.1)}
+        return replace(
+            base, title=str(self), scopes=Scopes(tuple(known)), shifts=shifts, sd=sd, left_out={}, runs=base.runs + 1,
+            own={self.machine: widths} | dict(base.own), operation=self.operation,
+        )  # fmt: skip
+
+
+_ANCHORED = re.compile(
+    r"(?P<base>.{1,4000}), anchored on your run: (?P<measured>[^,]{1,40}) measured, (?P<predicted>[^,]{1,40}) predicted before "
+    rf"\((?P<machine>[^();]{{3,200}}); (?P<operation>{BENCHMARK}|{PRODUCTION})(?:{_FAR_OFF})?\)"
+)
+
+
 def forget_calibrations() -> None:
     """Discard the cached calibration, so that the shipped file is read again when next needed."""
     calibration_table.cache_clear()
     _published.cache_clear()
 
+
+MEMORY = "memory_half_width"
+"""Key of the half width of a chip's peak memory, in log units."""
 
 _FARTHEST = 20.0
 """Maximum plausible shift. Larger ones are typing errors: e^20 is half a billion."""
@@ -237,7 +322,11 @@ def with_constants(cluster: Cluster, fitted: Calibration | None, family: str, st
     if serves(stack):
         totals = {name: value for name, value in totals.items() if name in OF_MACHINES}
     shifts = {name: np.float64(value) for name, value in totals.items() if value}
-    return jax.tree.map(leaf, moved(cluster, shifts, np))
+    built_up = jax.tree.map(leaf, moved(cluster, shifts, np))
+    if serves(stack) and machine_key(family, stack) in fitted.own:  # a measured service anchors it
+        level = dict(zip(fitted.scopes.entries, fitted.shifts, strict=True))["level", OWN]
+        built_up = replace(built_up, stack=replace(built_up.stack, pass_level=leaf(math.exp(level))))
+    return built_up
 
 
 OTHERS = "others"

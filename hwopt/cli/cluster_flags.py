@@ -44,6 +44,12 @@ def run_words(options: Any) -> dict[str, Any]:
     return {name: value for name in RUN_WORDS if (value := getattr(options, name, None)) is not None}
 
 
+ANCHOR = Flag(
+    "--anchor", "one measured run, which scales the predicted times: its value, such as step=4.2s, tokens_per_s=1.2M, "
+    "tokens_per_s_per_gpu=900, mfu=0.42, of a service tpot=30ms or ttft=200ms, with its whole --plan; or a file of hwopt validate "
+    "with its row", TEXT._replace(metavar="NAME=VALUE|FILE"),
+)  # fmt: skip
+
 MACHINE = (
     Flag("--stack", "software stack, see hwopt catalog stacks (default: the chip's usual one for training or serving)", TEXT),
     Flag("--date", "month of the question, such as 2025-06: default software is what had been released by then, and newer chips "
@@ -147,6 +153,7 @@ CLUSTER = (
     ),
     Flag("--chip", "chip of the catalog or a .toml file", TEXT, needed=True),
     Flag("--chips", "number of accelerators", INTEGER, needed=True),
+    ANCHOR,
     *dict.fromkeys((*MACHINE, *RUN, *REQUESTS)),
 )
 """All flags of a workload and its cluster."""

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from hwopt import registry
+from hwopt.calibration.questions import anchored_objective
 from hwopt.cli import value_types
 from hwopt.cli.flags import Flag
 from hwopt.cli.output import is_watched
@@ -70,7 +71,9 @@ def asked_objective(options: argparse.Namespace) -> Any:
     for name in getattr(options, "choices", ()):
         if name in fields and name in options.given:
             raise UserError(f"--choices {name}: {flag_of(name)} is given too; keep one of them")
-    return options.kind(**{name: value for name in fields if (value := getattr(options, name)) is not None})
+    return anchored_objective(
+        options.kind(**{name: value for name in fields if (value := getattr(options, name)) is not None})
+    )
 
 
 def search_settings(options: argparse.Namespace) -> dict[str, Any]:

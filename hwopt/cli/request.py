@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import equinox as eqx
+
 from hwopt import catalog, escape
 from hwopt.calibration.evidence import Evidence, machine_evidence
 from hwopt.calibration.intervals import Interval, PredictionContext, machine_interval, widest
@@ -197,13 +199,39 @@ def cluster_request(options: argparse.Namespace, flags: Iterable[Flag]) -> Clust
         raise UserError(
             f"{flag} applies to {modes.words}, not to mode {options.mode}: remove it, or use --mode {others}"
         )
-    if _as_published(options):
-        return _serving(options)
-    catalog.check_precision(options.chip, options.precision)
-    if getattr(options, "decode_chip", None) is not None:
-        catalog.check_precision(options.decode_chip, options.precision)
-    _split_plan(options)
+    if not _as_published(options):
+        catalog.check_precision(options.chip, options.precision)
+        if getattr(options, "decode_chip", None) is not None:
+            catalog.check_precision(options.decode_chip, options.precision)
+        _split_plan(options)
+    work = _request(options)
+    if getattr(options, "anchor", None) is None or catalog.Anchor.read(options.constants):
+        return work
+    _anchor(options, work)
+    return _request(options)
+
+
+def _request(options: argparse.Namespace) -> ClusterRequest:
     return _training(options) if options.mode in TRAINING.names else _serving(options)
+
+
+def _anchor(options: argparse.Namespace, work: ClusterRequest) -> None:
+    """Scale the constants to the measured run of `--anchor`.
+
+    **Raises:** `UserError` as in `hwopt.calibration.fit.anchor.anchored`, and for two types of chips.
+    """
+    from hwopt.calibration.fit.anchor import anchored
+    from hwopt.design.anchored_question import AnchoredQuestion
+
+    if work.decode_chip is not None or getattr(options, "prefill_plan", None) is not None:
+        raise UserError("--anchor: applies to one group of chips, not to disaggregated serving; remove it")
+    chips = options.chips if isinstance(options.chips, int) else None
+    of = lambda operation: eqx.tree_at(lambda c: c.operation, work.cluster(options.chips), catalog.operation(operation))
+    asked = AnchoredQuestion(
+        options.workload, work.workload, options.mode in TRAINING.names, options.chip, str(options.stack or work.stack), chips,
+        options.plan, options.operation, of, options.command == "estimate",
+    )  # fmt: skip
+    options.constants = anchored(options.anchor, options.constants, asked)
 
 
 def _as_published(options: argparse.Namespace) -> bool:

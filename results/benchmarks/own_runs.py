@@ -4,7 +4,9 @@
 
 Ten minutes, after `accuracy.py`, whose constants it starts at. Every open source with `FEWEST` runs or more on one accelerator
 and stack; the constants start from a fit that has not seen the source. Rewrites `hwopt/data/calibrations/own_runs.toml`, the
-half widths after one's own runs, and `results/reference/own_runs.txt`.
+half widths after one's own runs and after an anchor, and `results/reference/own_runs.txt`. An anchor is one run that scales the
+time of a step as a whole: of every cluster (source, model, accelerator, stack, number of chips) with `FEWEST_PLANS` plans or more,
+each plan in turn, the others predicted.
 
 Tried besides, after three runs (143 cells, median 6.6 and mean 12.6 %): an own time of a step or passes of the optimizer change
 neither, an own time of hosts makes the mean 12.7; tails of the own level as heavy as those of sources (0.13) 6.5 and 12.4; what
@@ -21,6 +23,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize
@@ -31,7 +34,9 @@ from hwopt.calibration.fit.posterior import fit
 from hwopt.calibration.fit.transfer import own_features, own_prior, own_weights, residual_rms
 from hwopt.calibration.holdout import in_test_set, study_of
 from hwopt.calibration.intervals import COVERAGE, PredictionContext, terms
+from hwopt.calibration.validation.join import input_form
 from hwopt.calibration.validation.score import Cell, Scored, mark_repeats
+from hwopt.calibration.validation.validate import score
 from hwopt.catalog import Calibration
 from hwopt.hardware.calibration import CONSTANTS, OWN, Scopes
 from results.benchmarks.interval_width import beyond, conformal_quantile, open_half_widths, weighted_quantile
@@ -41,6 +46,12 @@ FEWEST = 6
 """Runs of a source on one machine from which on some are given and the others predicted."""
 
 GIVEN = (1, 3, 10)
+
+FEWEST_PLANS = 4
+"""Plans of a cluster from which on one anchors the others."""
+
+WEIGHTS = (0.0, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+"""Exponents of measured over predicted that are tried for an anchor's level."""
 
 STARTS = (0.0, 0.33, 0.67)
 """Where in a source's rows the choice of given runs begins: the first is what the table shows, the widths know all."""
@@ -241,6 +252,110 @@ def own_runs_table(trials: Sequence[Trial]) -> str:
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
+class Plan(NamedTuple):
+    """One plan of a cluster, predicted by constants that have not seen its source."""
+
+    source: str
+    counts: bool  # whether its cluster counts in the table
+    rate: bool
+    log_ratio: float  # predicted over measured time
+    open_: float  # half width that open fields alone make
+    published: float  # log half width without an anchor
+
+
+Clusters = dict[tuple, list[Plan]]
+
+
+def training_clusters() -> Clusters:
+    """Plans of open training runs, by cluster."""
+    base = catalog.calibration()
+    assert base is not None
+    rows = [row for name in TABLES for row in timed_runs(RUNS / name) if not in_test_set(row.row.source)]
+    mark_repeats(rows)
+    alike: dict[tuple, list[Scored]] = defaultdict(list)
+    for row in rows:
+        if not row.left_out and row.case is not None:
+            inputs = (row.case.workload, row.case.cluster, row.case.plan)
+            alike[study_of(row.row.source), input_form(inputs)].append(row)
+    plans: dict[tuple, dict[tuple, Plan]] = defaultdict(dict)
+    for (source, _), each in alike.items():
+        observations = Observations.of(each + [each[0]] * (-len(each) % _ROOM), scopes=Scopes(base.scopes.entries))
+        predicted = observations.log_predicted_s(base.left_out.get(source, base.shifts))
+        ratios, around = predicted - observations.log_measured_s, observations.circumstances(predicted)
+        for row, ratio, of, half in zip(each, ratios, around, open_half_widths(observations), strict=False):
+            width = published_log_width(row, base, of, source)
+            plan = Plan(source, complete(row), row.metric.rate, float(ratio), float(half), width)
+            plans[source, *row.cell[1:], row.stack, row.row.num_gpus].setdefault(row.row.configuration, plan)
+    return {key: list(each.values()) for key, each in plans.items() if len(each) >= FEWEST_PLANS}
+
+
+def service_clusters(paths: Sequence[Path] = (RUNS / "inference.csv",)) -> Clusters:
+    """Measured services, by cluster (source, model, accelerator, chips); one row of each configuration."""
+    base = catalog.calibration()
+    plans: dict[tuple, dict[tuple, Plan]] = defaultdict(dict)
+    for row in (each for path in paths for each in score(path, base).scored):
+        if row.left_out or row.interval is None:
+            continue
+        half = 0.5 * math.log(row.interval[1] / row.interval[0])
+        plan = Plan(study_of(row.row.source), True, row.metric.rate, math.log(row.time_ratio), 0.0, math.log(half))
+        plans[*row.cell, row.row.num_gpus].setdefault((row.row.measured_metric, row.row.configuration), plan)
+    return {key: list(each.values()) for key, each in plans.items() if len(each) >= FEWEST_PLANS}
+
+
+def anchored(clusters: Clusters, weight: float) -> dict[tuple, tuple[np.ndarray, np.ndarray]]:
+    """Each cluster's (anchor, other plan): log ratio after the anchor, absolute error of what is measured."""
+    found = {}
+    for key, plans in clusters.items():
+        ratio = np.array([plan.log_ratio for plan in plans])
+        rate = np.array([plan.rate for plan in plans])
+        after = ratio[None, :] - weight * ratio[:, None]
+        others = ~np.eye(len(plans), dtype=bool)
+        found[key] = after[others], np.abs(np.expm1(np.where(rate[None, :], -after, after)))[others]
+    return found
+
+
+def _others(plans: Sequence[Plan], field: str) -> np.ndarray:
+    """A field of the other plan, by (anchor, other plan)."""
+    return np.tile([getattr(plan, field) for plan in plans], (len(plans), 1))[~np.eye(len(plans), dtype=bool)]
+
+
+def _scaled(errors: np.ndarray, features: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Half widths as one share of those without an anchor: services have few studies."""
+    return np.array([math.log(weighted_quantile(errors / np.exp(features[:, 0]), weights)), 1.0])
+
+
+def anchor_widths(clusters: Clusters, weight: float, training: bool) -> tuple[np.ndarray, dict[tuple, np.ndarray]]:
+    """Coefficients (base, published) of half widths after an anchor, and those of each cluster fitted without its study."""
+    after, fit_to = anchored(clusters, weight), fit_widths if training else _scaled
+    errors = {key: beyond(after[key][0], _others(plans, "open_")) for key, plans in clusters.items()}
+    features = {key: _others(plans, "published")[:, None] for key, plans in clusters.items()}
+    names = np.concatenate([np.repeat(plans[0].source, len(errors[key])) for key, plans in clusters.items()])
+    e, x = np.concatenate(list(errors.values())), np.concatenate(list(features.values()))
+    w = np.concatenate([np.full(len(each), 1.0 / len(each)) for each in errors.values()])
+    without = {name: fit_to(e, x, w * (names != name)) for name in set(names)}
+    widths = {key: half_widths(without[plans[0].source], features[key]) for key, plans in clusters.items()}
+    return fit_to(e, x, w), {key: np.hypot(widths[key], _others(plans, "open_")) for key, plans in clusters.items()}
+
+
+def anchor_table(name: str, clusters: Clusters, training: bool) -> tuple[list[str], dict[str, float]]:
+    """The table of an anchor as lines; weight with the least mean error and coefficients of half widths."""
+
+    def errors(weight: float) -> np.ndarray:
+        after = anchored(clusters, weight)
+        return np.array([after[key][1].mean() for key, plans in clusters.items() if any(plan.counts for plan in plans)])
+
+    head = f"{'clusters':>9}{'plans':>7}{'median':>9}{'mean':>8}{'half width':>12}{'hold: of clusters':>19}"
+    lines, best = [f"{f'one anchor, {name}: its weight':60}{head}"], min(WEIGHTS, key=lambda each: errors(each).mean())
+    found, widths = anchor_widths(clusters, best, training)
+    inside = [(np.abs(each[0]) <= widths[key]).mean() for key, each in anchored(clusters, best).items()]
+    for weight in WEIGHTS:
+        of, plans = errors(weight), sum(map(len, clusters.values()))
+        line = f"{weight:<60.1f}{len(of):9}{plans:7}{100 * np.median(of):8.1f}%{100 * of.mean():7.1f}%"
+        half = 100 * math.expm1(np.median([np.median(each) for each in widths.values()]))
+        lines.append(line + (f"{half:11.1f}%{100 * np.mean(inside):18.1f}%" if weight == best else ""))
+    return lines, {"weight": best, "base": float(found[0]), "published": float(found[1])}
+
+
 def _line(name: str, tried: Sequence[tuple[Trial, np.ndarray]]) -> str:
     """Trials over cells."""
     cells: dict[Cell, list[tuple[float, float, float, float, bool]]] = defaultdict(list)
@@ -260,23 +375,41 @@ def _line(name: str, tried: Sequence[tuple[Trial, np.ndarray]]) -> str:
     )
 
 
-def save(coefficients: np.ndarray) -> None:
-    """Writes the widths' file."""
+def save(coefficients: np.ndarray, anchors: dict[str, dict[str, float]]) -> None:
+    """Writes the widths' file. `anchors`: weight and half widths after an anchor, by the name of their table."""
     head = [
         "# Half widths of step times, in the logarithm, after a few runs of one's own, that hold four measured values in five:",
         "# exp(base + log_runs ln n + single (of one configuration) + log_residual ln(what the fit leaves)",
         "# + published ln(half width before)).",
+        "# After an anchor: exp(base + published ln(half width before)); the level is (measured / predicted)^weight.",
         "# Written by python -m results.benchmarks.own_runs.",
         "[half_widths]",
     ]
     values = [f"{name} = {value:.4f}" for name, value in zip(("base", *FEATURES), coefficients, strict=True)]
+    for table, each in anchors.items():
+        values += ["", f"[{table}]", *(f"{name} = {value:.4f}" for name, value in each.items())]
     TABLE.write_text("\n".join([*head, *values]) + "\n", encoding="utf-8")
 
 
+def anchors() -> tuple[list[str], dict[str, dict[str, float]]]:
+    """The tables of anchors as lines, and the numbers of their half widths."""
+    training, of_training = anchor_table("training", training_clusters(), True)
+    services, of_services = anchor_table("services", service_clusters(), False)
+    said = [
+        "",
+        f"Every cluster (source, model, accelerator, stack, chips) of open sources with {FEWEST_PLANS} plans or more: each plan in",
+        "turn is the anchor, the others are predicted by constants fitted without the source (services: with their constants),",
+        "times (measured / predicted)^weight. Mean absolute error of a cluster, over clusters; median half width; half widths have",
+        "not seen the study. Weight 0 is without an anchor. Asked of the best: median 10 %, 80 % intervals that hold 70 to 90 %.",
+        "",
+    ]
+    return [*said, *training, "", *services], {"anchored": of_training, "anchored_service": of_services}
+
+
 def main() -> None:
-    tried = all_trials()
-    save(shipped(tried))
-    text = own_runs_table(tried)
+    tried, (lines, numbers) = all_trials(), anchors()
+    save(shipped(tried), numbers)
+    text = own_runs_table(tried) + "\n".join(line.rstrip() for line in lines) + "\n"
     REPORT.write_text(text, encoding="utf-8")
     print(text, end="")
 

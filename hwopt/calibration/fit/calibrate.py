@@ -1,6 +1,6 @@
 """Calibration to a user's own runs (one or more): fits the constants, reports what they imply and what to measure next."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +32,7 @@ def calibrate(
     *,
     only: Sequence[str] = (),
     constants: str | Path = catalog.CALIBRATED,
+    facts: Mapping[str, str] | None = None,
     progress: bool = False,
     options: FitOptions | None = None,
 ) -> dict:
@@ -43,10 +44,11 @@ def calibrate(
 
     **Arguments:**
 
-    - `path`: a CSV file in the format of `validate`.
+    - `path`: a CSV file or a log in a format of `validate`.
     - `out`: TOML file to write, which `--constants` accepts.
     - `only`: names of the constants to fit, such as `stack_gemm_efficiency` for a single factor; default: all.
     - `constants`: calibration to start from.
+    - `facts`: cells by column, for columns that the file lacks or leaves blank.
     - `progress`: show a progress bar on standard error while runs are read.
     - `options`: options of the fit.
 
@@ -75,7 +77,7 @@ def calibrate(
         raise UserError("a calibration cannot start at the speed of light: start at 'literature' or 'calibrated'")
     if out is not None:
         check_writable(out)
-    rows = timed_runs(path, progress=progress)
+    rows = timed_runs(path, facts=facts, progress=progress)
     if len(rows) < FEWEST:
         raise UserError(
             f"{path}: no run with a measured time and a known plan; `hwopt validate` says why each row is skipped"

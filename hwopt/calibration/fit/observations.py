@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -22,7 +22,7 @@ from hwopt import catalog
 from hwopt.calibration.holdout import study_of
 from hwopt.calibration.intervals import PredictionContext
 from hwopt.calibration.measured.columns import MeasuredRun
-from hwopt.calibration.validation.join import form_of, stacked
+from hwopt.calibration.validation.join import input_form, stacked
 from hwopt.calibration.validation.score import Cell, CellErrors, Scored, cell_errors, cells_of, mark_repeats
 from hwopt.calibration.validation.validate import score
 from hwopt.errors import UserError
@@ -70,13 +70,13 @@ def complete(scored: Scored) -> bool:
     return bool(scored.row.config_complete) and scored.row.quality in COUNTED_QUALITY
 
 
-def timed_runs(path: str | Path, *, progress: bool = False) -> list[Scored]:
-    """Read the rows of a file with a measured time, predicted with literature constants; `progress` shows a bar on standard
-    error.
+def timed_runs(path: str | Path, *, facts: Mapping[str, str] | None = None, progress: bool = False) -> list[Scored]:
+    """Read the rows of a file with a measured time, predicted with literature constants; `facts` as in `score`, `progress`
+    shows a bar on standard error.
 
     **Raises:** `UserError` for a file that cannot be read, or that is a table of serving measurements.
     """
-    scoring = score(path, catalog.calibration(catalog.LITERATURE), progress=progress)
+    scoring = score(path, catalog.calibration(catalog.LITERATURE), facts=facts, progress=progress)
     if scoring.measurements.kind is not MeasuredRun:
         raise UserError(f"{path}: is a table of services; constants are fitted to training runs")
     rows = [row for row in scoring.scored if not row.metric.memory]
@@ -95,7 +95,7 @@ def _groups(inputs: Sequence[tuple]) -> tuple[RunGroup, ...]:
     """Stack the inputs of runs, by structure and shapes."""
     members: dict[tuple, list[int]] = defaultdict(list)
     for i, each in enumerate(inputs):
-        members[form_of(each)].append(i)
+        members[input_form(each)].append(i)
     return tuple(RunGroup(np.array(runs), stacked([inputs[i] for i in runs])) for runs in members.values())
 
 

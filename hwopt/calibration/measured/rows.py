@@ -1,5 +1,6 @@
 """Reader of measured runs as typed rows: blank cells become None, and errors name file, row and column."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,19 +21,23 @@ class Measurements:
     inferred: tuple[str, ...]  # columns missing in the file and filled from its text
 
 
-def read(path: str | Path, *, progress: bool = False) -> Measurements:
-    """Read a CSV file of measured training runs or services.
+def read(
+    path: str | Path, *, facts: Mapping[str, str] | None = None, defaults: Mapping[str, str] | None = None,
+    progress: bool = False,
+) -> Measurements:  # fmt: skip
+    """Read a CSV file or a log of measured training runs or services.
 
     Columns missing in the table are inferred from its text here, once. A row with the same cells as an earlier one is marked
     with that row's line.
 
-    **Arguments:** `path`: as in `hwopt.calibration.measured.table.load`; `progress`: show a progress bar on standard error.
+    **Arguments:** `path`, `facts`, `defaults`: as in `hwopt.calibration.measured.table.load`; `progress`: show a progress bar on
+    standard error.
 
     **Returns:** rows in the file's order; a row without an id gets the name `row-<line>`.
 
     **Raises:** `UserError` for an invalid file, with file, row, column and the likely cause.
     """
-    table = load(path)
+    table = load(path, facts, defaults)
     declared, present = columns_of(table.kind), frozenset(table.header)
     filled: set[str] = set()
     first: dict[tuple[str, ...], int] = {}

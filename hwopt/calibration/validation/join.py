@@ -141,7 +141,7 @@ def stacked(trees: Sequence) -> Any:
 
 def evaluate(model: Callable[..., Any], inputs: Sequence[tuple]) -> list[dict[str, float]]:
     """Evaluate a model for many inputs of one structure, in NumPy and float64, without compilation."""
-    forms = [form_of(each) for each in inputs]
+    forms = [input_form(each) for each in inputs]
     if len(set(forms)) > 1:  # operator tables have different structures, depending on their number of rows
         answers: list[dict[str, float]] = [{} for _ in inputs]
         for form in dict.fromkeys(forms):
@@ -160,7 +160,7 @@ def evaluate(model: Callable[..., Any], inputs: Sequence[tuple]) -> list[dict[st
     return answers
 
 
-def form_of(inputs: tuple) -> tuple:
+def input_form(inputs: tuple) -> tuple:
     """Return the structure and the shapes of inputs."""
     leaves, structure = jax.tree.flatten(inputs)
     return structure, tuple(np.shape(leaf) for leaf in leaves)

@@ -1,5 +1,6 @@
 """Validation of a file of measured runs: every row is scored or skipped with a reason."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,21 +37,24 @@ class Scoring:
         return [each for each in self.outcomes if isinstance(each, Scored)]
 
 
-def score(path: str | Path, calibration: Calibration | None, *, cases: bool = True, progress: bool = False) -> Scoring:
-    """Join and predict every row of a CSV file with a given calibration.
+def score(
+    path: str | Path, calibration: Calibration | None, *, facts: Mapping[str, str] | None = None,
+    defaults: Mapping[str, str] | None = None, cases: bool = True, progress: bool = False,
+) -> Scoring:  # fmt: skip
+    """Join and predict every row of a CSV file or a log with a given calibration.
 
     A row whose source is part of the fit is predicted with constants fitted without that source.
 
     **Arguments:**
 
-    - `path`: the CSV file.
+    - `path`: the CSV file or log; `facts`, `defaults`: as in `hwopt.calibration.measured.table.load`.
     - `calibration`: as returned by `catalog.calibration`.
     - `cases`: keep the model inputs of each row.
     - `progress`: show a progress bar on standard error.
 
     **Raises:** `UserError` for a file that cannot be read.
     """
-    measurements, of_machines = read(path, progress=progress), constants(calibration)
+    measurements, of_machines = read(path, facts=facts, defaults=defaults, progress=progress), constants(calibration)
     kind, rows = KINDS[measurements.kind], measurements.rows
     outcomes: list[Scored | Skip] = []
     with tqdm(total=len(rows), desc="runs", unit="row", disable=not progress, leave=False) as bar:
@@ -85,8 +89,11 @@ def _scored(case: MeasuredCase, answer: Prediction, calibration: Calibration | N
     return Scored(case.row, own.accelerator, own.stack, answer, own.assumed, ends, own if keep else None)
 
 
-def validate(path: str | Path, *, constants: str | Path = catalog.CALIBRATED, progress: bool = False) -> dict:
-    """Score a CSV file of measured training or serving runs against the model.
+def validate(
+    path: str | Path, *, constants: str | Path = catalog.CALIBRATED, facts: Mapping[str, str] | None = None,
+    progress: bool = False,
+) -> dict:  # fmt: skip
+    """Score a CSV file or a log of measured training or serving runs against the model.
 
     Every row is scored, or skipped with a `SkipReason`. Unstated settings are listed under `assumed`. A prediction is the weighted
     median over alternatives of unstated micro-batch, chunks, recomputation, number format, sharding and software. Other settings
@@ -95,9 +102,11 @@ def validate(path: str | Path, *, constants: str | Path = catalog.CALIBRATED, pr
     **Arguments:**
 
     - `path`: a CSV file with at least the essential columns of `hwopt.calibration.measured.columns`, which documents all
-      columns. The header decides between training runs and services. A degree (tp, pp, ...) whose column is missing is 1.
+      columns, or a log of a format of `hwopt.calibration.measured.logs`. The header decides between training runs and services.
+      A degree (tp, pp, ...) whose column is missing is 1.
     - `constants`: a mode, or a file of `hwopt calibrate`. Calibrated constants are held out: rows of a fitted source are
       predicted by a fit without it. Services use the fitted chip constants; no serving run was fitted.
+    - `facts`: cells by column, for columns that the file lacks or leaves blank.
     - `progress`: show a progress bar on standard error.
 
     **Returns:** `{"rows": [...], "summary": {...}}`, plain numbers, strings and None.
@@ -109,7 +118,7 @@ def validate(path: str | Path, *, constants: str | Path = catalog.CALIBRATED, pr
     **Raises:** `UserError` for a file that cannot be read, as one line with file, row, column and the likely cause.
     """
     calibration = catalog.calibration(constants)
-    scoring = score(path, calibration, cases=False, progress=progress)
+    scoring = score(path, calibration, facts=facts, cases=False, progress=progress)
     measurements, outcomes = scoring.measurements, scoring.outcomes
     rows, inferred = measurements.rows, list(measurements.inferred)
     totals = summary(scoring.scored, [each.reason for each in outcomes if isinstance(each, Skip)], len(rows))

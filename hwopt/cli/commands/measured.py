@@ -1,23 +1,34 @@
 """`hwopt validate` and `hwopt calibrate`: measured runs compared with the model, and its constants fitted to them."""
 
 import argparse
+from functools import partial
 from pathlib import Path
 
 from hwopt.cli.cluster_flags import CONSTANTS
 from hwopt.cli.flags import Flag
 from hwopt.cli.output import is_watched
 from hwopt.cli.runner import Rendered
-from hwopt.cli.value_types import NAMES, PATH, SWITCH
+from hwopt.cli.value_types import NAMES, PATH, SWITCH, ValueType, entries
 from hwopt.errors import UserError
 
 _RUNS = Flag(
     "file",
-    "CSV file of measured runs; hwopt validate --columns lists its columns, --template prints a header line to start from",
+    "CSV file of measured runs, or a log of Megatron-LM, Megatron-Bridge, torchtitan, MaxText, Hugging Face Trainer, or a vLLM or "
+    "SGLang benchmark; hwopt validate --columns lists the columns, --template prints a header line to start from",
     PATH,
+)
+
+_FACTS = Flag(
+    "--facts",
+    "columns that the file does not state, for all rows: gpu=h100-sxm,num_gpus=64,model_name=llama3-8b",
+    ValueType("COLUMN=VALUE", partial(entries, "column=value, such as gpu=h100-sxm,num_gpus=64")),
+    {},
+    repeats=True,
 )
 
 VALIDATE = (
     _RUNS,
+    _FACTS,
     Flag("--figure", "also plot predicted against measured speed, to this image file", PATH),
     CONSTANTS,
     Flag("--columns", "print the columns that a file of measured runs may have, with their meanings, and stop", SWITCH, False),
@@ -27,6 +38,7 @@ VALIDATE = (
 
 CALIBRATE = (
     _RUNS,
+    _FACTS,
     Flag("--out", "TOML file to write; other commands read it with --constants", PATH),
     Flag(
         "--only",
@@ -45,7 +57,9 @@ def validate(options: argparse.Namespace) -> Rendered:
     _need_file(options)
     from hwopt.calibration import validation
 
-    result = validation.validate(options.file, constants=options.constants, progress=is_watched(options))
+    result = validation.validate(
+        options.file, constants=options.constants, facts=options.facts, progress=is_watched(options)
+    )
 
     def draw(path: Path) -> None:
         from hwopt.output.figures.accuracy import plot_accuracy
@@ -79,6 +93,11 @@ def calibrate(options: argparse.Namespace) -> Rendered:
     from hwopt.calibration import fit
 
     result = fit.calibrate(
-        options.file, options.out, only=options.only, constants=options.constants, progress=is_watched(options)
+        options.file,
+        options.out,
+        only=options.only,
+        constants=options.constants,
+        facts=options.facts,
+        progress=is_watched(options),
     )
     return Rendered(lambda: result, lambda: fit.screen(result))

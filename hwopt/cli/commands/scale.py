@@ -78,7 +78,7 @@ def answer(options: argparse.Namespace) -> "Answer":
         found,
         title + work.words + fixed_words(asked),
         around,
-        options.constants,
+        asked.constants,
         options.recovery,
         work.document,
         work.sources,

@@ -278,6 +278,8 @@ def pass_time(service: Service, cluster: Cluster, plan: Plan, batch: Batch, maxi
     layers = _layers(service, cluster, plan, part, table if plan.layout is None else None, maximum)
     layers = layers if plan.layout is None else layers.scaled(parts)
     head = _head(service, cluster, plan, table, batch)
+    if stack.pass_level is not None:
+        layers, head = layers.scaled(stack.pass_level), head.scaled(stack.pass_level)
     mean = layers.plus(head)
 
     chips_of_stage = hard_maximum(plan.tp, plan.ep * plan.expert_tp)
