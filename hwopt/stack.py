@@ -252,4 +252,15 @@ class Stack(eqx.Module):
         "global step-time factor: time of a step over that of its parts, kernels and communication alike; lower is faster",
         default=1.0,
     )
+    expert_tile_share: Scalar = ratio(
+        "half size of the rows of experts with weights of 16 or 4 bits, over that of experts with weights of 8 bits, where a "
+        "pass serves",
+        default=1.0,
+    )
+    direct_reduce_s: Scalar = quantity(
+        "s",
+        "of an all-reduce inside a scale-up domain whose ranks read the buffers of all others, beside the bytes' time, where a "
+        "pass serves; 1 s: libraries alone",
+        default=1.0,
+    )
     pass_level: Scalar | None = None  # `level` of a service's passes; None unless a measured service anchors it

@@ -465,6 +465,8 @@ def _stack(draw: _Draw) -> Stack:
         routing_passes=np.resize([1.0, 2.5, 1.5, 1.0], draw.n),
         expert_start_s=np.resize([0.0, 4e-5, 0.0], draw.n),
         expert_unpacking=np.resize([1.0, 0.5, 1.0, 0.4, 1.0], draw.n),
+        expert_tile_share=np.resize([1.0, 0.3, 1.0, 0.5, 0.3], draw.n),
+        direct_reduce_s=np.resize([1.0, 6e-6, 3e-5], draw.n),
         tokens_gathered=np.resize([0.0, 0.0, 1.0, 0.0, 0.0], draw.n),
         gathered_launch_s=np.resize([0.0, 1e-5], draw.n),
         passes_graphed=np.resize([0.0, 1.0], draw.n),

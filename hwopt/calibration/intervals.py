@@ -61,6 +61,7 @@ class PredictionContext(NamedTuple):
 
     mfu: float = USUAL_MFU  # predicted MFU
     chips: float = 1.0
+    sequences: float = 32.0  # that a replica of a service decodes at once
 
 
 USUAL = PredictionContext()
@@ -92,6 +93,42 @@ def terms(
         "many_chips": max(math.log(of.chips / MANY_CHIPS), 0.0),
         "new_family": not calibration.knows(FAMILY, architecture, without),
         "new_stack": not calibration.knows(STACK, stack, without),
+    }
+    return {name: float(on) for name, on in applying.items()}
+
+
+SERVING_FLOORS = {"experts": 0.15, "hybrid": 0.1, "few": 0.05, "many": 0.05}
+"""Terms that widen the interval of a service -> minimum coefficient (assumptions)."""
+
+UNKNOWN = {"new_stack": 0.3, "new_family": 0.3, "one_study": 0.1}
+"""Terms of services whose software or chips were not measured, or by one study -> coefficient (assumption, 0.1 to 0.5).
+
+They are for services beyond the data, so the data cannot tell them. With each source left out in turn, these values have a better
+interval score than zero."""
+
+FEW, MANY = 4.0, 64.0
+"""Sequences of a replica up to which, and above which, intervals of services are wider."""
+
+
+def serving_terms(
+    service: Service, architecture: str, stack: str, without: str = "", of: PredictionContext = USUAL
+) -> dict[str, float]:
+    """Return the values, 0 or 1, of the terms `SERVING_FLOORS` and `UNKNOWN` for a prediction of a service.
+
+    **Arguments:** as in `interval`.
+    """
+    table = calibration_table("serving")
+    studies = [
+        set(table[kind].get(name, ())) - {without} for kind, name in (("stacks", stack), ("families", architecture))
+    ]
+    applying = {
+        "experts": float(service.model.experts) > 1.0,
+        "hybrid": service.model.kinds is not None,
+        "few": of.sequences <= FEW,
+        "many": of.sequences > MANY,
+        "new_stack": not studies[0],
+        "new_family": not studies[1],
+        "one_study": len(studies[0]) == 1,
     }
     return {name: float(on) for name, on in applying.items()}
 
@@ -132,10 +169,9 @@ def interval(
 ) -> Interval | None:
     """Return the interval of a prediction; None for uncalibrated constants, and for workloads without measurements.
 
-    Half widths of serving, for dense and for mixture-of-experts models, contain `COVERAGE` of the errors on measured services,
-    with cells weighted equally. Chip constants are fitted to training runs. Constants of serving software were tuned on these
-    services, so that errors of a new service can be larger. For chip families without measured services the interval is widened
-    by the term for new families.
+    Half widths of serving, `exp(base + sum of the terms that apply)` with `serving_terms`, contain `COVERAGE` of the errors on
+    measured services, with cells weighted equally. They were fitted to errors with each source left out in turn
+    (`results.benchmarks.serving_widths`).
 
     **Arguments:**
 
@@ -149,12 +185,11 @@ def interval(
         return None
     if isinstance(workload, Service):
         table = calibration_table("serving")
-        experts = "experts" if float(workload.model.experts) > 1.0 else "dense"
-        half = table["left_out"].get(without, table["half_widths"])[experts]
-        if machine_key(architecture, stack) in calibration.own:
-            half *= math.exp(calibration_table("own_runs")["anchored_service"]["base"])
-        known = architecture in table["families"]
-        return Interval(half if known else half * math.exp(calibration.intervals.get("new_family", 0.0)))
+        widths = table["left_out"].get(without, table["half_widths"]) | UNKNOWN
+        on = serving_terms(workload, architecture, stack, without, of)
+        half = math.exp(widths["base"] + sum(widths[name] * each for name, each in on.items()))
+        anchored = machine_key(architecture, stack) in calibration.own
+        return Interval(half * math.exp(calibration_table("own_runs")["anchored_service"]["base"] * anchored))
     if not isinstance(workload, TrainingRun):
         return None
     if isinstance(workload.model, Operators):
@@ -188,6 +223,13 @@ def machine_interval(
     return interval(workload, architecture(catalog.record("chips", chip)), software, calibration, of=of)
 
 
+def context(report: Any, chips: float, plan: Any) -> PredictionContext:
+    """Return the context of a prediction from its report, number of chips and plan of one group of chips."""
+    return PredictionContext(
+        float(report.mfu), chips, USUAL.sequences if plan.disaggregated else float(plan.micro_batch * plan.pp)
+    )
+
+
 def widest(around: Sequence[Interval | None]) -> Interval | None:
     """Return the wider of the intervals of two chip types that serve together; None if one has none.
 
@@ -211,7 +253,7 @@ def question_interval(solution: Solution) -> Interval | None:
     if len(design.cluster.groups) > 1:
         both = (provenance.records, provenance.of_answers)
         return widest([interval(design.workload, architecture(r["chip"]), r["stack"].slug, calibration) for r in both])
-    of = PredictionContext(float(solution.report.mfu), float(design.cluster.chips))
+    of = context(solution.report, float(design.cluster.chips), design.plan)
     around = interval(design.workload, architecture(records["chip"]), records["stack"].slug, calibration, of=of)
     if around is None or design.plan.disaggregated:
         return None

@@ -208,7 +208,7 @@ ENTRIES: Mapping[str, Entry] = {
         "stack",
         "software: achieved efficiencies, overlap and overheads",
         Stack,
-        optional_texts="framework purpose family runs_on zero recompute sequence_parallel pads_heads stages "
+        optional_texts="framework purpose family runs_on zero recompute sequence_parallel pads_heads stages cache "
         "in_network_reduction formats dispatchers expert_overlap cuda_graphs compilation released follows",
         tables={key: (ARCHITECTURES, unit) for key, unit in keys(Stack, "family").items()},
         optional_tables={DOCUMENTED: (tuple(quantities(Capabilities)), "1")},

@@ -15,7 +15,7 @@ import equinox as eqx
 
 from hwopt import catalog, escape
 from hwopt.calibration.evidence import Evidence, machine_evidence
-from hwopt.calibration.intervals import Interval, PredictionContext, machine_interval, widest
+from hwopt.calibration.intervals import Interval, PredictionContext, context, machine_interval, widest
 from hwopt.catalog.systems import usual_rack
 from hwopt.cli.cluster_flags import MACHINE, REQUESTS, RUN, RUN_WORDS, SERVICE, TRAINING, run_words
 from hwopt.cli.flags import Flag, foreign
@@ -127,7 +127,7 @@ class ClusterRequest:
         """Return the prediction interval; None for disaggregated plans on one type of chip, which were never measured."""
         if len(self.kinds) > 1:
             return widest([each.measured(PredictionContext()) for each in self.kinds.values()])
-        return None if plan.disaggregated else self.measured(PredictionContext(float(report.mfu), self.options.chips))
+        return None if plan.disaggregated else self.measured(context(report, self.options.chips, plan))
 
     def evidence(self, plan: Any) -> Evidence | None:
         """Return the measured runs with the features of a plan."""

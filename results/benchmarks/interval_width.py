@@ -1,5 +1,7 @@
 """Widths of prediction intervals: a quantile regression of held-out errors on the sources of uncertainty."""
 
+from collections.abc import Mapping
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +18,13 @@ studies. Of 2, 60 and 300 this value has the least pinball loss on held-out stud
 _STEPS = 1500
 
 
-def fit_widths(absolute_errors: np.ndarray, features: np.ndarray, weights: np.ndarray) -> dict[str, float]:
+def fit_widths(
+    absolute_errors: np.ndarray,
+    features: np.ndarray,
+    weights: np.ndarray,
+    least: Mapping[str, float] = FLOORS,
+    ridge: float = _RIDGE,
+) -> dict[str, float]:
     """Fit half widths `exp(base + b . x)` that contain `COVERAGE` of the errors: quantile regression, then exact scaling.
 
     Minimizes the pinball loss, in units of the width, with each b at or above its floor, so that no term narrows an interval.
@@ -29,13 +37,15 @@ def fit_widths(absolute_errors: np.ndarray, features: np.ndarray, weights: np.nd
       (run,).
     - `features`: terms of `intervals.terms`, shape (run, term).
     - `weights`: weights of the rows.
+    - `least`: minimum coefficient of each term, in the order of the features.
+    - `ridge`: penalty on coefficients above their minimum (`_RIDGE`).
 
     **Returns:** `{"base": ..., term: ...}`, as in a calibration file.
     """
     with jax.enable_x64(True):
         share = jnp.asarray(weights / weights.sum())
         errors, x = jnp.asarray(absolute_errors), jnp.asarray(features)
-        floors = jnp.array([FLOORS[name] for name in TERMS])
+        floors = jnp.array(list(least.values()))
 
         def loss(parameters: tuple[Array, Array]) -> Array:
             base, raw = parameters
@@ -43,7 +53,7 @@ def fit_widths(absolute_errors: np.ndarray, features: np.ndarray, weights: np.nd
             width = jnp.exp(base + x @ extra)
             over = errors - width
             pinball = jnp.where(over > 0.0, COVERAGE * over, (COVERAGE - 1.0) * over)
-            return jnp.sum(share * pinball) / 0.1 + _RIDGE / len(weights) * jnp.sum(extra - floors)
+            return jnp.sum(share * pinball) / 0.1 + ridge / len(weights) * jnp.sum(extra - floors)
 
         solver = optax.adam(optax.cosine_decay_schedule(0.02, _STEPS))
         start = (jnp.log(jnp.asarray(weighted_quantile(absolute_errors, weights))), jnp.full(x.shape[1], -2.0))
@@ -56,7 +66,7 @@ def fit_widths(absolute_errors: np.ndarray, features: np.ndarray, weights: np.nd
         (parameters, _), _ = jax.lax.scan(iterate, (start, solver.init(start)), None, length=_STEPS)
         base, extra = float(parameters[0]), np.asarray(floors + jax.nn.softplus(parameters[1]))
     scale = weighted_quantile(absolute_errors / np.exp(base + features @ extra), weights)
-    coefficients = {name: round(float(value), 4) for name, value in zip(TERMS, extra, strict=True)}
+    coefficients = {name: round(float(value), 4) for name, value in zip(least, extra, strict=True)}
     return {"base": round(base + float(np.log(scale)), 4)} | coefficients
 
 

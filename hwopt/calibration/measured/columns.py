@@ -341,9 +341,11 @@ class MeasuredService(MeasuredRow):
     requests: int | None = _count("requests of the run, where the engine chose the batch", blank="no end", inferred=True)
     number_format: str | None = _said("of the layers' products", *SLOTS, blank="weight_format where the chip has units")
     weight_format: str | None = _said("of stored weights", *SLOTS, blank="bf16")
-    kv_format: str | None = _said("of keys and values", *SLOTS, blank="fp8 beside narrow products, else bf16")
+    kv_format: str | None = _said("of keys and values", *SLOTS, blank="the stack's: fp8 beside narrow products, or bf16")
     kept_16_bit: str | None = _said("products in 16 bit", "none", "attention", "latents", blank="latents of 4-bit weights")
     attention_data_parallel: bool | None = _yes("attention has no tensor group", blank="no", inferred=True)
+    closed_loop: bool | None = _yes("a new request replaces each finished one at once; no: a batch starts and ends together",
+                                    blank="no", inferred=True)
     weight_precision: str = _text("number format of weights, in the source's words")
     kv_precision: str = _text("number format of keys and values, in the source's words")
 
@@ -373,7 +375,7 @@ class MeasuredService(MeasuredRow):
 
 PROSE = {
     MeasuredRun: ("framework", "schedule", "other_metrics", "precision", "zero_stage", "recompute"),
-    MeasuredService: ("weight_precision", "kv_precision"),
+    MeasuredService: ("framework", "weight_precision", "kv_precision"),
 }
 """Prose columns of collected tables. Columns marked * are inferred from them (and from source, source_locator, notes and the
 names of model and accelerator) if a table lacks them."""

@@ -39,6 +39,7 @@ class Habits(NamedTuple):
     sequence_parallel: bool
     pads_heads: bool  # adds zero-filled heads if tp does not divide the heads
     stages: str  # even: equal layers per stage | cost: balanced by FLOPs, head included
+    cache: str  # format of keys and values. narrow: fp8 beside 8- and 4-bit products | wide: 16 bit
 
 
 @cache
@@ -47,16 +48,25 @@ def habits(stack: str) -> Habits:
 
     **Raises:** `UserError` for a catalog entry with unknown values.
     """
-    usual = {"zero": "1", "recompute": "memory", "sequence_parallel": "yes", "pads_heads": "no", "stages": "even"}
+    usual = {
+        "zero": "1",
+        "recompute": "memory",
+        "sequence_parallel": "yes",
+        "pads_heads": "no",
+        "stages": "even",
+        "cache": "narrow",
+    }
     text = catalog.record("stacks", stack).text
-    zero, recompute, parallel, pads, stages = (str(text.get(name, otherwise)) for name, otherwise in usual.items())
+    zero, recompute, parallel, pads, stages, cached = (
+        str(text.get(name, otherwise)) for name, otherwise in usual.items()
+    )
     known = zero in ("0", "1", "2", "3") and recompute in ("none", "full", "memory") and stages in ("even", "cost")
-    if not known or {parallel, pads} - {"yes", "no"}:
+    if not known or cached not in ("narrow", "wide") or {parallel, pads} - {"yes", "no"}:
         raise UserError(
             f"stack '{stack}': habits are zero 0 to 3, recompute none, full or memory, sequence_parallel and pads_heads yes or "
-            "no, stages even or cost"
+            "no, stages even or cost, cache narrow or wide"
         )
-    return Habits(int(zero), recompute, parallel == "yes", pads == "yes", stages)
+    return Habits(int(zero), recompute, parallel == "yes", pads == "yes", stages, cached)
 
 
 def typical_year(architecture: str) -> int:

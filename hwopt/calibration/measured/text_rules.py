@@ -210,12 +210,26 @@ MEMORY = tuple(starmap(Rule, (
 """Rules for the words of column `memory_formats`, as sources state them, or the code of the trainer that `framework` names."""
 
 SERVICE = tuple(starmap(Rule, (
+    ("stack", "framework", r"(vllm|sglang).*(tpu|jax)|(tpu|jax).*(vllm|sglang)", "jax-serving-2026"),
+    ("stack", "framework", r"(tensorrt-llm|trtllm) v?0\.", "tensorrt-llm-2023"),
+    ("stack", "framework", r"(tensorrt-llm|trtllm) v?1\.0\b", "tensorrt-llm-2025"),
+    ("stack", "framework", r"tensorrt-llm|trtllm", "tensorrt-llm-2026"),
+    ("stack", "framework", r"sglang", "sglang-2026"),
+    ("stack", "framework", r"vllm", "vllm-2026"),
+    ("stack", "source notes", r"sglang-jax|vllm tpu", "jax-serving-2026"),
     ("stack", "source", r"fastertransformer", "fastertransformer"),
     ("stack", "source", r"tensorrt-llm.*\bv0\.", "tensorrt-llm-2023"),
     ("stack", "source", r"tensorrt-llm|trtllm", "tensorrt-llm-2025"),
     ("stack", "source", r"neuron", "neuron-serving"),
     ("stack", "source", r"\bpope\b|pax|\bjax\b|tpu", "jax-serving-tpu"),
+    ("stack", "source notes", r"sglang", "sglang-2026"),
+    ("stack", "source notes", r"vllm", "vllm-2026"),
+    ("attention_data_parallel", "notes", r"attention dp 1\b", "no"),
     ("attention_data_parallel", "notes", r"attention data parallel|attention[- _]dp\b|\badp\b", "yes", "no"),
+    ("closed_loop", "notes", r"static batch|benchmark_latency|max_num_seqs|inter-token latency", "no"),
+    ("closed_loop", "metric", r"total_latency", "no"),
+    ("closed_loop", "framework", r"vllm|sglang|tensorrt-llm (?!0\.)", "yes"),
+    ("closed_loop", "notes", r"concurren|vllm|sglang", "yes"),
     # Checkpoints store experts in 4 bit and everything else in 16 (model card of openai/gpt-oss-120b, recalled).
     ("kept_16_bit", "model_name", r"gpt-?oss", "attention"),
 )))  # fmt: skip

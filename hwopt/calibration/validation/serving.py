@@ -69,7 +69,7 @@ def _inputs(
         shape = replace(shape, heads=padded, kv_heads=padded if float(shape.kv_heads) == heads else shape.kv_heads)
     plan = _plan(row, shape)
     machine = MeasuredMachine(accelerator, architecture, row.gpus_per_node, None, stack)
-    return _service(row, shape, accelerator, assumed), machine, plan, False
+    return _service(row, shape, accelerator, stack, assumed), machine, plan, False
 
 
 def _plan(row: MeasuredService, shape: Transformer) -> Plan:
@@ -85,7 +85,7 @@ def _plan(row: MeasuredService, shape: Transformer) -> Plan:
         raise Skip(SkipReason.INCONSISTENT_PLAN, str(error).removeprefix("plan: ")) from None
 
 
-def _service(row: MeasuredService, shape: Transformer, accelerator: str, assumed: list[str]) -> Service:
+def _service(row: MeasuredService, shape: Transformer, accelerator: str, stack: str, assumed: list[str]) -> Service:
     """Return the service with number formats of products, stored weights and cache.
 
     8-bit integers, and formats without units on the chip, apply to stored weights only; products run in 16 bit. 4-bit
@@ -94,7 +94,7 @@ def _service(row: MeasuredService, shape: Transformer, accelerator: str, assumed
     native = catalog.record("chips", accelerator).words("native")
     weights = slot(row.weight_format or "bf16")
     products = slot(row.number_format or (weights if weights in native and weights != "int8" else "bf16"))
-    narrow = PRECISION_BYTES[PRECISIONS.index(products)] < 2.0
+    narrow = PRECISION_BYTES[PRECISIONS.index(products)] < 2.0 and habits(stack).cache == "narrow"
     kv = slot(row.kv_format or ("fp8" if narrow else "bf16"))
     lengths = {"input_tokens": row.input_tokens, "output_tokens": row.output_tokens}
     base = catalog.service("llama2-7b", **lengths, precision=products, weights=weights, kv=kv)
@@ -156,12 +156,36 @@ def _pass(service: Service, cluster: Cluster, plan: Plan) -> dict[str, Array]:
 
 
 def _predict(cases: Sequence[MeasuredCase]) -> list[Prediction]:
-    """Predict each case, at the stated batch or at the best batch that an engine could choose."""
+    """Predict each case: at the best batch that an engine could choose, in a closed loop of users, or as a static batch."""
+    way = lambda row: _at_best_batch if row.largest else _in_closed_loop if row.closed_loop else _at_batch
+    ways = [way(case.row) for case in cases]
     answers: dict[int, Prediction] = {}
-    for batched, largest in ((_at_batch, False), (_at_best_batch, True)):
-        own = [i for i, case in enumerate(cases) if case.row.largest is largest]
-        answers |= zip(own, batched([cases[i] for i in own]), strict=True)
+    for predicted in dict.fromkeys(ways):
+        own = [i for i, each in enumerate(ways) if each is predicted]
+        answers |= zip(own, predicted([cases[i] for i in own]), strict=True)
     return [answers[i] for i in range(len(cases))]
+
+
+def _in_closed_loop(cases: Sequence[MeasuredCase]) -> list[Prediction]:
+    """Predict a constant number of users, each of whom sends a request as soon as the last one is answered.
+
+    This is the steady state of the model at a full batch: passes mix decoding sequences with the prompts of new requests.
+    """
+    part = lambda case: max(case.row.batch / float(case.plan.dp) / float(case.plan.pp), 1.0)
+    chosen = lambda case: (case.workload, case.cluster, replace(case.plan, micro_batch=leaf(part(case))))
+    results = []
+    for case, each in zip(cases, evaluate(_pass, [chosen(case) for case in cases]), strict=True):
+        rate = each["tokens_per_s_per_chip"]
+        values = {
+            "total_latency_ms": 1e3 * (each["first_s"] + (case.row.output_tokens - 1.0) * each["each_s"]),
+            "ttft_ms": 1e3 * each["first_s"],
+            "tpot_ms": 1e3 * each["each_s"],
+            "output_tokens_per_s": rate * case.row.num_gpus,
+            "output_tokens_per_s_per_gpu": rate,
+        }
+        value = values[case.row.measured_metric]
+        results.append(Prediction(value, each["step_s"], each["mfu"], each["memory"], each["capacity"]))
+    return results
 
 
 def _phase(case: MeasuredCase, prefills: float) -> tuple[Service, Cluster, Plan]:

@@ -1,5 +1,6 @@
 """Validation of a file of measured runs: every row is scored or skipped with a reason."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,7 +82,9 @@ def _joined(path: Path, row: MeasuredRow, kind: WorkKind, of_machines: Constants
 
 def _scored(case: MeasuredCase, answer: Prediction, calibration: Calibration | None, keep: bool) -> Scored:
     own = case.alternatives[answer.alternative].case if case.alternatives else case  # represents the row
-    of = PredictionContext(answer.mfu, float(own.cluster.chips))
+    batch = getattr(case.row, "batch", None) or math.inf
+    sequences = {"sequences": batch / float(own.plan.dp)} if batch < math.inf else {}  # the engine chose others
+    of = PredictionContext(answer.mfu, float(own.cluster.chips), **sequences)
     around = interval(own.workload, own.architecture, own.stack, calibration, study_of(own.row.source), of)
     around = around and around.widened(answer.spread)
     memory = METRICS[case.row.measured_metric].memory

@@ -165,8 +165,8 @@ def gemm_time(
     """Return the time of each GEMM of the table, forward; in the backward pass each gradient costs the same GEMMs.
 
     `max(2 m n k / (peak eff) (1 + r g/m)(1 + g/n)(1 + g/k), bytes / HBM) + casts / HBM + launch + start`. g is the half size, r
-    the row share. Bytes are the larger of compulsory traffic and traffic of blocking in SRAM. Casts to a narrow format are
-    separate kernels.
+    the row share, which for experts whose weights are not stored in 8 bit is multiplied by `Stack.expert_tile_share`. Bytes are the
+    larger of compulsory traffic and traffic of blocking in SRAM. Casts to a narrow format are separate kernels.
 
     **Arguments:**
     - `table`: GEMM shapes m, n, k, counts and formats;
@@ -180,16 +180,17 @@ def gemm_time(
     m, n, k, n_launched = (jnp.where(present, x, 1.0) for x in (table.m, table.n, table.k, table.n_launched))
     # Start and drain take a fixed time: the faster the chip, the larger the GEMM that takes as long.
     half = stack.gemm_half_size * half_size_growth(chip, run)
-    in_experts = table.in_experts
-    rows = half * ((1.0 - in_experts) * stack.gemm_row_share + in_experts * stack.expert_row_share)
+    in_experts, low_bytes = table.in_experts, gemm_bytes_per_element(run)
+    grouped, share = stack.expert_gemm_factor, stack.expert_row_share
+    if weight_element is not None:  # a pass that serves
+        unpacked = table.low_precision * jnp.where(low_bytes - weight_element > _UNPACKED_BYTES, 1.0, 0.0)
+        grouped = grouped * (1.0 - unpacked * (1.0 - stack.expert_unpacking))
+        eight = table.low_precision * (_eight_or_less(weight_element) - above_zero(2.0 - 2.0 * weight_element))
+        share = share * (eight + (1.0 - eight) * stack.expert_tile_share)
+    rows = half * ((1.0 - in_experts) * stack.gemm_row_share + in_experts * share)
     shape_loss = (1.0 + rows / m) * (1.0 + half / n_launched) * (1.0 + half / k)
     low_s, wide_s = seconds_per_flop(chip, run)
     per_flop = table.low_precision * low_s + (1.0 - table.low_precision) * wide_s
-    low_bytes = gemm_bytes_per_element(run)
-    grouped = stack.expert_gemm_factor
-    if weight_element is not None:
-        unpacked = table.low_precision * jnp.where(low_bytes - weight_element > _UNPACKED_BYTES, 1.0, 0.0)
-        grouped = grouped * (1.0 - unpacked * (1.0 - stack.expert_unpacking))
     grouped = 1.0 + in_experts * (1.0 / grouped - 1.0)
     compute = 2.0 * m * n * k * table.count * per_flop * (1.0 / stack.gemm_efficiency_factor) * grouped * shape_loss
 
@@ -208,13 +209,17 @@ def gemm_time(
     return KernelTime(*(jnp.where(present, part, 0.0) for part in each))
 
 
+def _eight_or_less(low_bytes: Scalar) -> Scalar:
+    """Return 1 for elements of 8 bits or fewer, 0 for 16 bits, linear in between."""
+    return 1.0 - above_zero(low_bytes - 1.0) + above_zero(low_bytes - 2.0)
+
+
 def _cast_bytes(m: PerGemm, n: PerGemm, k: PerGemm, low_bytes: Scalar, stack: Stack) -> PerGemm:
     """Return the bytes of casting 16-bit inputs to the narrow format, and weights where their cast is not cached.
 
     None at 16 bit; below, each pass reads 2 bytes and writes `low_bytes` per element.
     """
-    share = 1.0 - above_zero(low_bytes - 1.0) + above_zero(low_bytes - 2.0)
-    return stack.cast_passes * share * (m + stack.weight_cast_share * n) * k * (2.0 + low_bytes)
+    return stack.cast_passes * _eight_or_less(low_bytes) * (m + stack.weight_cast_share * n) * k * (2.0 + low_bytes)
 
 
 def kernel_time(

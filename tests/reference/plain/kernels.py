@@ -101,6 +101,11 @@ def gemm(run, cluster, shape: Gemm) -> tuple[float, float, float, float]:
         growth = part * math.cbrt(full / 312e12) + (1.0 - part) * growth
     half = stack.gemm_half_size * growth
     of_rows = half * (stack.expert_row_share if shape.of_experts else stack.gemm_row_share)
+    if shape.of_experts and shape.weight is not None:
+        # How much of a weight is of 8 bits: all at one byte, none at half a byte or two.
+        bytes_ = shape.weight
+        eight = (2.0 * bytes_ - 1.0 if bytes_ < 1.0 else max(2.0 - bytes_, 0.0)) if shape.low else 0.0
+        of_rows *= eight + (1.0 - eight) * stack.expert_tile_share
     loss = (rows + of_rows) / rows
     for side in (shape.launched or columns, inner):
         loss *= (side + half) / side

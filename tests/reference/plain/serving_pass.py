@@ -161,14 +161,23 @@ def attention(service, cluster, plan, batch: Batch) -> tuple[float, float, float
     return add(sequences, prompts)
 
 
+def summed(cluster, size: float, group: float) -> float:
+    """An all-reduce by the library, or by one kernel in which each rank reads what all others hold, if that is faster."""
+    library, start = all_reduce(cluster, size, group, 1.0), cluster.stack.direct_reduce_s
+    if group > cluster.network.size[0]:
+        return library
+    links = cluster.network.bandwidth_bytes_per_s[0] * cluster.network.efficiency[0]
+    return min(library, min(group - 1.0, 1.0) * start + (group - 1.0) * size / links)
+
+
 def exchanges(flow, cluster, plan, moe: bool, of_prompts: float) -> dict[str, float]:
     """Communication of one layer: sums over tensor ranks after attention and after the MLP, and the way to experts."""
     w, size = flow.model, flow.sequence_length * flow.model.hidden * flow.activation_bytes
-    once = all_reduce(cluster, size, plan.tp, 1.0)
+    once = summed(cluster, size, plan.tp)
     if not moe:
         return {"tp": once if w.parallel_layers == 1 else 2.0 * once, "cp": 0.0, "ep": 0.0}
     copies = w.experts_per_token / plan.tp * plan.expert_tp
-    spread = all_reduce(cluster, copies * size, plan.expert_tp, 1.0)
+    spread = summed(cluster, copies * size, plan.expert_tp)
     if w.shared_experts > 0:
         spread += once
     # Experts that are not spread add up with the shared ones before the sum over ranks.

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import json
+import math
 
 import numpy as np
 import pytest
 
 from hwopt import catalog
-from hwopt.calibration.intervals import interval
+from hwopt.calibration.intervals import SERVING_FLOORS, UNKNOWN, PredictionContext, interval, serving_terms
+from hwopt.calibration.measured.collected_text import complete
+from hwopt.calibration.measured.columns import MeasuredService
 from hwopt.calibration.validation import SkipReason, screen, validate
 from hwopt.errors import UserError
-from results.benchmarks.serving_widths import half_widths
+from results.benchmarks.serving_widths import WidthError, half_widths
 
 COLUMNS = (
     "id,source,model_name,gpu,num_gpus,tp,pp,ep,weight_precision,kv_precision,batch,input_tokens,output_tokens,metric,value,"
-    "unit,quality,notes,stack"
+    "unit,quality,notes,stack,closed_loop"
 )
 GOOD = {
     "id": "a", "source": "my rack", "model_name": "llama2-7b", "gpu": "A100-SXM-80GB", "num_gpus": "1", "tp": "1", "pp": "1",
     "ep": "", "weight_precision": "fp16", "kv_precision": "fp16", "batch": "8", "input_tokens": "512", "output_tokens": "64",
-    "metric": "total_latency_ms", "value": "1500", "unit": "ms", "quality": "A", "notes": "", "stack": "",
+    "metric": "total_latency_ms", "value": "1500", "unit": "ms", "quality": "A", "notes": "", "stack": "", "closed_loop": "",
 }  # fmt: skip
 RATE = {"metric": "output_tokens_per_s_per_gpu", "value": "1000", "unit": "tok/s/GPU"}
 
@@ -133,7 +136,7 @@ def test_the_interval_holds_the_prediction_and_is_wider_with_experts():
     held = catalog.calibration()
     dense = interval(catalog.service("llama2-7b"), "ampere", "", held)
     moe = interval(catalog.service("mixtral-8x7b"), "ampere", "", held)
-    unseen = interval(catalog.service("llama2-7b"), "cdna3", "", held)
+    unseen = interval(catalog.service("llama2-7b"), "maia", "", held)
     assert dense is not None and moe is not None and unseen is not None
     assert 0.05 < dense.time < moe.time < 1.0
     assert unseen.time > dense.time
@@ -149,11 +152,74 @@ def test_serving_stacks_move_with_chips_alone():
 
 
 def test_half_widths_count_cells_equally():
-    found = [("S", ("S", "m", "c"), False, 0.1)] * 90 + [("S", ("S", "n", "c"), False, 0.5)] * 10
-    assert half_widths(found)["dense"] == pytest.approx(0.5)
-    assert half_widths(found)["experts"] > 0.5
+    dense = (0.0,) * len(SERVING_FLOORS)
+    of = lambda model, terms, size: WidthError(("S", model, "c"), "vllm-2026", "hopper", terms, size)
+    found = [of("m", dense, 0.1)] * 90 + [of("n", dense, 0.5)] * 10
+    widths = half_widths(found)
+    assert math.exp(widths["base"]) == pytest.approx(0.5, rel=1e-3)
+    assert all(widths[name] >= least for name, least in SERVING_FLOORS.items())
     with pytest.raises(ValueError, match="dense"):
-        half_widths([("S", ("S", "m", "c"), True, 0.1)])
+        half_widths([of("m", (1.0, 0.0, 0.0, 0.0), 0.1)])
+
+
+def test_the_interval_of_a_service_follows_what_is_known():
+    held = catalog.calibration()
+    width = lambda model, chip, stack, sequences=32.0, without="": (
+        interval(catalog.service(model), chip, stack, held, without, PredictionContext(sequences=sequences)).time
+    )
+    usual = width("llama2-7b", "hopper", "vllm-2026")
+    assert width("llama2-7b", "hopper", "vllm-2026", 2.0) > usual < width("llama2-7b", "hopper", "vllm-2026", 128.0)
+    assert width("llama2-7b", "maia", "vllm-2026") == pytest.approx(usual * math.exp(UNKNOWN["new_family"]))
+    assert width("llama2-7b", "hopper", "ideal") == pytest.approx(usual * math.exp(UNKNOWN["new_stack"]))
+    assert width("llama2-7b", "hopper", "tensorrt-llm-2026") == pytest.approx(usual * math.exp(UNKNOWN["one_study"]))
+    assert width("qwen3.5-397b-a17b", "hopper", "vllm-2026") > width("mixtral-8x7b", "hopper", "vllm-2026") > usual
+    only = "sgl-project/sglang-jax benchmarks"
+    assert serving_terms(catalog.service("llama2-7b"), "tpu", "jax-serving-2026", only)["new_stack"] == 1.0
+
+
+def test_in_a_closed_loop_prompts_share_passes(answer):
+    tpot = {"metric": "tpot_ms", "batch": "32", "input_tokens": "2048", "output_tokens": "256"}
+    rate = tpot | {"metric": "output_tokens_per_s"}
+    (static, mixed, tokens), (long_static, long_mixed) = (
+        [row["predicted"] for row in answer(*rows)["rows"]]
+        for rows in (
+            (tpot, tpot | {"closed_loop": "yes"}, rate | {"closed_loop": "yes"}),
+            [tpot | {"output_tokens": "60000", "closed_loop": each} for each in ("no", "yes")],
+        )
+    )
+    assert mixed > 1.2 * static
+    # Little's law: each of 32 users gets 255 tokens from passes and the first from the prompt's.
+    assert tokens == pytest.approx(32 / mixed * 1e3 * 256 / 255, rel=1e-6)
+    assert long_mixed == pytest.approx(long_static, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("framework", "notes", "metric", "stack", "loop"),
+    [
+        ("vLLM 0.19.0", "concurrency 4", "tpot_ms", "vllm-2026", "yes"),
+        ("SGLang nightly-dev", "", "output_tokens_per_s", "sglang-2026", "yes"),
+        ("TensorRT-LLM 1.2.0rc6.post2", "", "ttft_ms", "tensorrt-llm-2026", "yes"),
+        ("TensorRT-LLM 1.0", "", "tpot_ms", "tensorrt-llm-2025", "yes"),
+        ("TensorRT-LLM 0.9", "", "tpot_ms", "tensorrt-llm-2023", ""),
+        ("SGLang-JAX", "inter-token latency", "tpot_ms", "jax-serving-2026", "no"),
+        ("vLLM TPU", "", "tpot_ms", "jax-serving-2026", "yes"),
+        ("", "vLLM benchmark_latency", "total_latency_ms", "vllm-2026", "no"),
+        ("", "optimum-habana static batch", "output_tokens_per_s", "", "no"),
+    ],
+)
+def test_text_names_the_engine_and_how_requests_follow(framework, notes, metric, stack, loop):
+    cells = GOOD | {"framework": framework, "notes": notes, "metric": metric}
+    del cells["stack"], cells["closed_loop"]
+    complete(cells, MeasuredService, cells)
+    assert (cells.get("stack", ""), cells.get("closed_loop", "")) == (stack, loop)
+
+
+def test_engines_store_keys_and_values_in_their_usual_format(answer):
+    rows = [{"metric": "tpot_ms", "gpu": "H100-SXM-80GB", "weight_precision": "fp8", "kv_precision": kv, "stack": stack}
+            for stack in ("vllm-2026", "tensorrt-llm-2026") for kv in ("", "fp16", "fp8")]  # fmt: skip
+    blank, wide, narrow, own, own_wide, own_narrow = (row["predicted"] for row in answer(*rows)["rows"])
+    assert blank == wide > narrow
+    assert own == own_narrow < own_wide
 
 
 @pytest.mark.parametrize(
