@@ -21,6 +21,13 @@ LOG_WEIGHT_BYTES = 4.0
 """Bytes of a head's log-sum-exp (32 bit), sent with each partial attention output."""
 
 
+DIRECT_BYTES = 1e6
+"""Bytes up to which engines let a rank read the buffers of all others.
+
+**Source:** vllm-project/vllm, pull request 39080: messages of less than 64 KB on 8 ranks (0.45 MB read) and 512 KB on 4 (1.5 MB).
+"""
+
+
 def exchanges_s(flow: work.Flow, cluster: Cluster, plan: Plan, moe: Scalar, prompts: Scalar) -> tuple[Scalar, Scalar]:
     """Return the tensor- and expert-parallel communication times of one layer, before any overlap.
 
@@ -52,23 +59,22 @@ def exchanges_s(flow: work.Flow, cluster: Cluster, plan: Plan, moe: Scalar, prom
 
 
 def direct_reduce_s(cluster: Cluster, message_bytes: Scalar, group: Scalar, library_s: Scalar) -> Scalar:
-    """Return the seconds of an all-reduce by the faster of two: the library's collective, and one kernel of direct reads.
+    """Return the seconds of an all-reduce: by one kernel of direct reads for small messages, else by the library.
 
     In the kernel each of n ranks reads the whole buffers of all others: `t_0 + (n - 1) S / B` for S bytes over a scale-up link
     of bandwidth B. The start t_0 (`Stack.direct_reduce_s`) replaces the library's steps and launch. Ranks must lie in one
-    scale-up domain.
+    scale-up domain, and read at most `DIRECT_BYTES`. The choice depends on no speed of the hardware, so that times stay log-log
+    convex in them.
 
     **Arguments:** `group`: n; `library_s`: seconds of the library's collective.
 
     **Source:** sgl-project/sglang, pull request 2904: 3.7, 4.8 and 5.9 us on 2, 4 and 8 H100 at 512 B. vllm-project/vllm, pull
     request 39080: 6.3 us on 8 MI355X at 24 KB.
     """
-    network = cluster.network
-    direct_s = (
-        several(group) * cluster.stack.direct_reduce_s
-        + above_zero(group - 1.0) * message_bytes * seconds_per_byte(network)[0]
-    )
-    return pick((group <= network.size[0]) & (direct_s < library_s), direct_s, library_s)
+    network, start_s, read = cluster.network, cluster.stack.direct_reduce_s, above_zero(group - 1.0) * message_bytes
+    direct_s = several(group) * start_s + read * seconds_per_byte(network)[0]
+    small = (group <= network.size[0]) & (read <= DIRECT_BYTES) & (start_s < 1.0)
+    return pick(small, direct_s, library_s)
 
 
 def gathered_s(flow: work.Flow, cluster: Cluster, plan: Plan) -> Scalar:

@@ -162,12 +162,12 @@ def attention(service, cluster, plan, batch: Batch) -> tuple[float, float, float
 
 
 def summed(cluster, size: float, group: float) -> float:
-    """An all-reduce by the library, or by one kernel in which each rank reads what all others hold, if that is faster."""
+    """An all-reduce by the library, or, of little, by one kernel in which each rank reads what all others hold."""
     library, start = all_reduce(cluster, size, group, 1.0), cluster.stack.direct_reduce_s
-    if group > cluster.network.size[0]:
+    if start >= 1.0 or group > cluster.network.size[0] or (group - 1.0) * size > 1e6:
         return library
     links = cluster.network.bandwidth_bytes_per_s[0] * cluster.network.efficiency[0]
-    return min(library, min(group - 1.0, 1.0) * start + (group - 1.0) * size / links)
+    return min(group - 1.0, 1.0) * start + (group - 1.0) * size / links
 
 
 def exchanges(flow, cluster, plan, moe: bool, of_prompts: float) -> dict[str, float]:

@@ -48,9 +48,9 @@ def test_it_is_a_start_and_the_bytes_of_all_others():
     of = lambda size, ranks, library=1.0: float(
         direct_reduce_s(CLUSTER, jnp.array(size), jnp.array(ranks), jnp.array(library))
     )
-    assert of(1e6, 8.0) == pytest.approx(start + 7e6 / rate)
+    assert of(1e5, 8.0) == pytest.approx(start + 7e5 / rate)
     assert of(1e6, 1.0) == 0.0  # nothing to add up
-    assert of(1e9, 8.0, 3e-3) == 3e-3  # the library moves large buffers faster
+    assert of(2e5, 8.0, 3e-5) == 3e-5  # the library moves larger buffers
     assert of(1e3, 16.0, 5e-5) == 5e-5  # not beyond a scale-up domain
 
 
