@@ -211,7 +211,12 @@ class Anchor(NamedTuple):
         shifts, sd = np.array(list(known.values())).T
         widths = {name: table["published"] * x for name, x in base.intervals.items()}
         if widths:
-            widths |= {"base": widths["base"] + table["base"], MEMORY: base.intervals.get(MEMORY, 0.1)}
+            missed = (1.0 - table["weight"]) * abs(math.log(times))  # the interval contains the run itself
+            narrowest = math.log(max(missed, 1e-6) * (1.0 + 1e-6))
+            widths |= {
+                "base": max(widths["base"] + table["base"], narrowest),
+                MEMORY: base.intervals.get(MEMORY, 0.1),
+            }
         return replace(
             base, title=str(self), scopes=Scopes(tuple(known)), shifts=shifts, sd=sd, left_out={}, runs=base.runs + 1,
             own={self.machine: widths} | dict(base.own), operation=self.operation,

@@ -66,6 +66,17 @@ def test_rates_mean_the_same_run_as_its_time(name):
     assert of_rate.measured_s == pytest.approx(of_time.measured_s, rel=1e-5)
 
 
+@pytest.mark.parametrize("times", [0.2, 0.65, 1.0, 1.8, 5.0])
+def test_the_interval_contains_the_run_itself(times):
+    before = float(evaluate_in_numpy(estimate, *case()).step_time_s)
+    constants = str(Anchor(catalog.CALIBRATED, times * before, before, "hopper nemo-2024", catalog.BENCHMARK))
+    after = float(evaluate_in_numpy(estimate, *case(constants=constants)).step_time_s)
+    around = interval(case()[0], "hopper", "nemo-2024", catalog.calibration(constants))
+    assert (
+        around is not None and abs(math.log(after / (times * before))) <= around.time + 0.02
+    )  # the overhead of a step stays
+
+
 def test_a_prediction_that_is_measured_changes_nothing():
     before = float(evaluate_in_numpy(estimate, *case()).step_time_s)
     constants = str(Anchor(catalog.CALIBRATED, before, before, "hopper nemo-2024", catalog.BENCHMARK))
