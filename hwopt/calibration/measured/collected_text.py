@@ -23,7 +23,7 @@ from hwopt.calibration.measured.columns import (
     inferred,
 )
 from hwopt.calibration.measured.negation import affirms
-from hwopt.calibration.measured.stacks import megatron, runs_on, training_stack, typical_year
+from hwopt.calibration.measured.stacks import megatron, of_year, runs_on, training_stack, typical_year
 from hwopt.calibration.measured.table import load
 from hwopt.catalog.chips import slot
 from hwopt.errors import UserError
@@ -206,7 +206,7 @@ def stack(cells: Cells, architecture: str) -> tuple[str, bool]:
 
 def _able(name: str, cells: Cells, architecture: str) -> str:
     """Return the stack of a software family for the row's year and chip; "" if it has no kernels for the chip."""
-    named = _generation(name, cells, architecture)
+    named = of_year(_generation(name, cells, architecture), year(cells))
     return named if runs_on(named, architecture) else ""
 
 
@@ -228,6 +228,8 @@ def _generation(name: str, cells: Cells, architecture: str) -> str:
     if name == "torch":
         compiled = affirms("compil", prose)
         own = "torchtitan-eager" if compiled is False or affirms(r"\beager\b", prose) else "torchtitan-2024"
+        if date >= 2026:
+            return "pytorch-fsdp2-2026" if own == "torchtitan-2024" else own
         return own if date >= 2024 or compiled else "torch-fsdp-2023"
     return megatron(architecture, date) if name == "nvidia" else name
 

@@ -299,8 +299,9 @@ class MeasuredRun(MeasuredRow):
     dispatcher: str | None = _stated("dispatcher", blank="as deduplicated_dispatch")
     host_graphs: str | None = _stated("cuda_graphs", blank="the stack's", also=("cuda_graphs",), inferred=True)
     compilation: str | None = _stated("compilation", blank="the stack's")
-    tuning: str | None = _stated("tuning", blank="tuned")
-    expert_routing: str | float | None = _stated("expert_routing", blank="balanced", also=("routing",))
+    tuning: str | None = _stated("tuning", blank="tuned", inferred=True)
+    expert_routing: str | float | None = _stated("expert_routing", blank="balanced", also=("routing",),
+                                                 inferred=True)
     scale_out_gbit_per_s: float | None = _real("of one accelerator", unit="Gb/s", blank="the chip's", inferred=True)
     operation: str | None = _said("how the machine ran: a few chosen steps, or weeks", "benchmark", "production", blank="benchmark")
     flops_attention: str | None = _said("attention that a FLOP/s or MFU counts", *ATTENTION, blank="full; causal from 2025")

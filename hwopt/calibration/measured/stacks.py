@@ -90,6 +90,18 @@ def runs_on(stack: str, architecture: str) -> bool:
     return not (architecture and families) or architecture in families
 
 
+_SINCE_2026 = {
+    "nemo-2025": "megatron-bridge-2026", "rocm-primus-2025": "primus-2026", "jax-maxtext-tpu": "maxtext-2026",
+    "torchtitan-2024": "torchtitan-2026", "torchtitan-eager": "pytorch-fsdp2-eager-2026",
+}  # fmt: skip
+"""Stack -> the stack that its users have had since 2026."""
+
+
+def of_year(stack: str, year: int) -> str:
+    """Return the stack that the users of a stack had in a year; `year`: 0 if unknown."""
+    return _SINCE_2026.get(stack, stack) if year >= 2026 else stack
+
+
 def training_stack(architecture: str, year: int | None) -> str:
     """Return the default training stack on a chip family; `year`: year of the software, if known."""
     return _OWN.get(architecture) or megatron(architecture, year or typical_year(architecture))

@@ -24,6 +24,8 @@ class Rule(NamedTuple):
 STACKS = (
     # words of a framework, a source or notes -> the stack that trains, or a family: jax, deepspeed, nvidia, torch
     (r"zero.?bubble", "zero-bubble"),
+    (r"prime-rl", "prime-rl-2026"),
+    (r"\bverl\b", "verl-2026"),
     (r"xtuner|llama-?factory|axolotl", "torch"),  # trainers of Hugging Face models, regardless of the publisher
     (r"megatron-deepspeed|deepspeed 0\.[3-7]|bigscience|mt-nlg", "megatron-deepspeed-2022"),
     (r"gaudi|habana|synapse", "optimum-habana"),
@@ -108,6 +110,11 @@ ANY = tuple(starmap(Rule, (
 """Rules for rows of every type."""
 
 RUN = tuple(starmap(Rule, (
+    # runs that check that a recipe works, by settings that are safe for any model
+    ("tuning", "source source_locator", r"verification card.*[ (](pretrain(?!_performance)|sft|peft)", "functional"),
+    ("tuning", "source", r"functional-test", "functional"),
+    ("tuning", "notes", r"deterministic mode|untuned|no grouped gemm", "functional"),
+    ("expert_routing", "notes", r"natural routing", "natural"),
     # adapters of rank 8-16 on a 7-70 B model hold 0.1-0.5 % of its weights (arXiv 2106.09685)
     ("trainable_fraction", "model_name notes", _LORA, "0.003"),
     # assumption, 300 to 1,500 tokens per document: questions with passage and answer, instructions with reply

@@ -20,7 +20,7 @@ METRIC = {"measured_metric": "mfu"}
 def test_a_row_without_words_says_nothing():
     assert inferred_columns() == {}
     assert inferred_columns(notes="NeMo container 26.02.01; pretrain", recompute="full") == {
-        "recompute_layers": "1", "release": "26.02.01", "stack": "nemo-2025", "assumed": "stack", "year": "2026",
+        "recompute_layers": "1", "release": "26.02.01", "stack": "megatron-bridge-2026", "assumed": "stack", "year": "2026",
     }  # fmt: skip
 
 
@@ -306,6 +306,50 @@ def test_scale_out_bandwidth_is_a_property_of_the_node(notes, gbit):
 )
 def test_stack_from_words(source, notes, architecture, name):
     assert stack({"source": source, "notes": notes}, architecture)[0] == name
+
+
+@pytest.mark.parametrize(
+    ("framework", "notes", "architecture", "before", "name"),
+    [
+        ("Megatron-Bridge", "", "hopper", "nemo-2025", "megatron-bridge-2026"),
+        ("torchtitan", "FSDP+compile", "hopper", "torchtitan-2024", "torchtitan-2026"),
+        ("TRL (FSDP2, ring attention)", "torch.compile", "hopper", "torchtitan-2024", "pytorch-fsdp2-2026"),
+        ("TRL (FSDP2, ring attention)", "eager", "hopper", "torchtitan-eager", "pytorch-fsdp2-eager-2026"),
+        ("prime-rl (PyTorch FSDP2, torch.compile)", "", "hopper", "prime-rl-2026", "prime-rl-2026"),
+        ("verl (Megatron)", "", "hopper", "verl-2026", "verl-2026"),
+        ("Primus (Megatron-LM)", "", "cdna3", "rocm-primus-2025", "primus-2026"),
+        ("MaxText (JAX)", "", "tpu", "jax-maxtext-tpu", "maxtext-2026"),
+    ],
+)
+def test_runs_of_2026_have_the_software_of_2026(framework, notes, architecture, before, name):
+    for year, expected in (("2025", before), ("2026", name), ("2027", name)):
+        assert stack({"framework": framework, "notes": notes, "year": year}, architecture)[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "locator", "notes", "tuning"),
+    [
+        (
+            "NVIDIA-NeMo/Megatron-Bridge verification cards",
+            ".../qwen3-8b/card.yaml@067f987df pretrain.H100",
+            "",
+            "functional",
+        ),
+        (
+            "NVIDIA-NeMo/Megatron-Bridge verification cards",
+            "qwen3-8b/card.yaml@067f987d line 199 (sft H100)",
+            "",
+            "functional",
+        ),
+        ("NVIDIA-NeMo/Megatron-Bridge verification cards", "card.yaml@067 pretrain_performance.H100", "", ""),
+        ("NVIDIA/Megatron-LM functional-test golden values", "gpt3_7b_tp1_pp4", "", "functional"),
+        ("my own", "", "deterministic mode, no fusion", "functional"),
+        ("my own", "", "experts by loop or bmm; no grouped GEMM", "functional"),
+        ("my own", "sft.yaml", "full SFT, packed", ""),
+    ],
+)
+def test_functional_runs_are_a_condition_of_their_own(source, locator, notes, tuning):
+    assert inferred_columns(source=source, source_locator=locator, notes=notes).get("tuning", "") == tuning
 
 
 def test_a_framework_column_wins_over_the_source_and_notes_are_a_guess():
