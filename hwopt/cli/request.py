@@ -223,6 +223,10 @@ def _anchor(options: argparse.Namespace, work: ClusterRequest) -> None:
     from hwopt.calibration.fit.anchor import anchored
     from hwopt.design.anchored_question import AnchoredQuestion
 
+    if not hasattr(options, "plan"):
+        raise UserError(
+            f"--anchor: hwopt {options.command} takes none, because its groups have plans of their own; remove it"
+        )
     if work.decode_chip is not None or getattr(options, "prefill_plan", None) is not None:
         raise UserError("--anchor: applies to one group of chips, not to disaggregated serving; remove it")
     chips = options.chips if isinstance(options.chips, int) else None

@@ -823,6 +823,8 @@ def test_every_input_moves_an_output():
         "tokens_gathered",
         "gathered_launch_s",
         "passes_graphed",
+        "expert_tile_share",
+        "direct_reduce_s",
     }
     others = {"chip.scale_up_idle_j_per_byte", "chip.host_slowness", "rack.system_chips"}
     others |= {f"stack.capabilities.{name}" for name in quantities(Capabilities)}  # limits of searches

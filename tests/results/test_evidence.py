@@ -23,6 +23,7 @@ def test_every_table_of_a_run_is_counted():
         "nanotron_failed.csv",
         "operators.csv",
         "out_of_memory.csv",
+        "power.csv",
         "production.csv",
     }
     assert {path.name for path in RUNS.glob("*.csv")} == {*TABLES_COUNTED} | others

@@ -131,9 +131,12 @@ def printed():
 
 
 def test_chunked_losses_of_large_and_long_batches(printed):
-    """65,536 tokens a chip of Qwen3-30B-A3B, and a sequence of a million of Qwen3-8B: 3.2 and 6.3 times too much before."""
+    """65,536 tokens a chip of Qwen3-30B-A3B, and a sequence of a million of Qwen3-8B: 3.2 and 6.3 times too much before.
+
+    The second has the software of 2026, which reduces gradients in 16 bits: 16 % too little is predicted.
+    """
     assert printed["fresh3-0017"] == pytest.approx(1.0, abs=0.15)
-    assert printed["fresh3-0029"] == pytest.approx(1.0, abs=0.15)
+    assert printed["fresh3-0029"] == pytest.approx(0.84, abs=0.05)
 
 
 def test_long_sequences_of_wider_models_need_less_than_predicted(printed):

@@ -22,10 +22,9 @@ class Rule(NamedTuple):
 
 
 STACKS = (
-    # words of a framework, a source or notes -> the stack that trains, or a family: jax, deepspeed, nvidia, torch
+    # words of a framework, a source or notes -> the stack that trains, or a family: jax, deepspeed, nvidia, torch, transformers
     (r"zero.?bubble", "zero-bubble"),
-    (r"prime-rl", "prime-rl-2026"),
-    (r"\bverl\b", "verl-2026"),
+    (r"\btrl\b|\baccelerate\b", "transformers"),  # trainers of Hugging Face on PyTorch's FSDP2
     (r"xtuner|llama-?factory|axolotl", "torch"),  # trainers of Hugging Face models, regardless of the publisher
     (r"megatron-deepspeed|deepspeed 0\.[3-7]|bigscience|mt-nlg", "megatron-deepspeed-2022"),
     (r"gaudi|habana|synapse", "optimum-habana"),
@@ -47,7 +46,7 @@ STACKS = (
     (r"megatron-bridge|modelzoo", "nemo-2025"),
     (r"deepspeed|zero-3", "deepspeed"),
     (r"nemo|dgxc|dgx cloud|transformer engine|megatron", "nvidia"),
-    (r"\bfsdp|torch|litgpt|tinyllama|hugging ?face|accelerate|olmo", "torch"),
+    (r"\bfsdp|torch|litgpt|tinyllama|hugging ?face|olmo", "torch"),
 )
 
 EIGHT_BIT = ((r"mlperf training v[3-9]", "yes"),)

@@ -45,6 +45,8 @@ MALFORMED = {
     "FILE.csv": ("a\0b", "/dev/null/x.csv", "/nowhere/x.csv"),
     "A,B": ("a,,b", ",a", "a,", "a,a", "no-such-name", "1_0"),
     "NAME=VALUE": ("tp=8,,pp=2", "tp=8,", "tp=1_0", "tp=٨", "tp", "tp=8,tp=8", "no-such-name=1", "tp=1.5", "tp=1e400", "tp=nan"),
+    "NAME=VALUE|FILE": ("step=1e400", "step=nan", "step=-3s", "step", "steps=3s", "step=3W", "step=1_0s", "nowhere.csv", "a\0b"),
+    "COLUMN=VALUE": ("gpu", "no-such-column=1", "tp=1_0", "tp=1e400", "tp=1.5", "tp=8,tp=8", "tp=8,,pp=2"),
     "NAME=LOW:HIGH": ("tp=8,,pp=2", "tp=8:4", "tp=1e400", "tp=", "tp=1:2:3", "tp=8,tp=8", "tp=1_0", "tp=1.5", "no-such-name=1:2"),
     "FIELD=A|B": ("chip=a||b", "chip=a|", "chip", "chip=b200|b200", "chip=b200|dgx-b200", "no-such-name=a|b"),
     "NAME=SHARE": ("no-such-name=10%", "hbm", "hbm=10%,hbm=10%", "hbm=1e400", "hbm=-1", "hbm=10%%", "hbm=1_0%", "hbm=5000%"),

@@ -28,6 +28,7 @@ def _leaves(cluster):
         for part in parts
         for f in dataclasses.fields(part)
         if f.name != "capabilities"  # limits of searches, no numbers of the model
+        and getattr(part, f.name) is not None
     }
 
 

@@ -163,7 +163,8 @@ def test_designs_next_to_relaxed_points_join_with_the_sizes_of_their_own_program
     met = work.result.value
     polish_neighbors(work, held)
     assert work.result.value < met - 0.01  # a population of five generations is far from the best
-    assert held.merit[0] == pytest.approx(work.result.value, rel=1e-3) and held.excess[0] < 1e-6
+    holds = held.excess < 1e-6  # others, with sizes rounded to single precision, may be a little better
+    assert held.merit[holds].min() == pytest.approx(work.result.value, rel=1e-3)
 
 
 def test_points_next_to_the_best_are_points_of_the_lattice():
