@@ -36,7 +36,7 @@ from hwopt.calibration.validation.validate import KINDS
 from hwopt.catalog import leaf
 from results.benchmarks.published_fit import RUNS, TABLES
 
-TABLES_COUNTED = (*TABLES, "train_single_node.csv", "nanotron.csv", "inference.csv", "inference_2026.csv", "rl.csv")
+TABLES_COUNTED = (*TABLES, "train_single_node.csv", "nanotron.csv", "inference.csv", "inference_2026.csv")
 """Tables of measured runs: the fitted ones, and others of whole runs."""
 
 OUT = RUNS.parent / "evidence.csv"

@@ -25,6 +25,7 @@ def test_every_table_of_a_run_is_counted():
         "out_of_memory.csv",
         "power.csv",
         "production.csv",
+        "rl.csv",
     }
     assert {path.name for path in RUNS.glob("*.csv")} == {*TABLES_COUNTED} | others
 
