@@ -120,7 +120,7 @@ def boxes_around(
             solved = zip(bound.names, first.y[0], strict=True)
             middle |= {name: math.exp(y) for name, y in solved if name in (roots if width == own.root_width else ends)}
             break
-    width = own.widest
+    width, last = own.widest, math.inf
     for _ in range(own.iterations):
         near = {name: _around(value, width, ends[name], own) for name, value in middle.items()}
         programme, holds = fixed_integer_program(problem, point, template, near, Condensation, options)
@@ -135,7 +135,9 @@ def boxes_around(
         if solved and step < own.settled and middle.keys() >= found.keys():
             return {name: _around(value, own.narrowest, ends[name], own) for name, value in found.items()}
         middle |= found
-        width = min(width, max(10.0 * step, own.narrowest))
+        # At a kink the iterates change sides without coming closer, until the trust region is narrower.
+        width = min(width, max(10.0 * step, own.narrowest)) if step < 0.5 * last else 0.5 * width
+        last = step
     raise NoDerivative("the optimum beside the answer, its integers held, does not settle")
 
 
