@@ -35,7 +35,7 @@ FOUND = {"serve_cost": 1.33e-6, "train_cost": 64e6, "train_time": 4.45e6}
 
 @pytest.mark.parametrize("name", rotated(FOUND, 3))
 def test_a_search_without_time_ends_with_a_good_design(name):
-    """Earlier versions found no design for these questions; `FOUND` is 1 to 4 % above their proved optima, 10 % for `serve_cost`."""
+    """Earlier versions found no design for these questions; `FOUND` is 1 to 4 % above proved optima, 10 % for `serve_cost`."""
     one, same = (hwopt.optimize(hwopt.objective(name), seconds=NO_TIME) for _ in range(2))
     assert one.outcome is Outcome.best_found and one.objective <= FOUND[name]
     assert one.certificate.stopped == "time limit" and "(--seconds)" in one.headline
