@@ -85,7 +85,7 @@ def timed_runs(path: str | Path, *, facts: Mapping[str, str] | None = None, prog
 
 
 class RunGroup(NamedTuple):
-    """Runs whose model inputs have the same structure and shapes: models with equally many kinds of layers, for example."""
+    """Runs whose model inputs have the same structure and shapes: for example models with the same number of layer types."""
 
     runs: np.ndarray  # indices
     inputs: Any  # (workload, cluster of literature constants, plan), leading axis: run
