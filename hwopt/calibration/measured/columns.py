@@ -342,7 +342,7 @@ class MeasuredService(MeasuredRow):
     requests: int | None = _count("requests of the run, where the engine chose the batch", blank="no end", inferred=True)
     number_format: str | None = _said("of the layers' products", *SLOTS, blank="weight_format where the chip has units")
     weight_format: str | None = _said("of stored weights", *SLOTS, blank="bf16")
-    kv_format: str | None = _said("of keys and values", *SLOTS, blank="the stack's: fp8 beside narrow products, or bf16")
+    kv_format: str | None = _said("of keys and values", *SLOTS, blank="the stack's: fp8 where products are narrow, or bf16")
     kept_16_bit: str | None = _said("products in 16 bit", "none", "attention", "latents", blank="latents of 4-bit weights")
     attention_data_parallel: bool | None = _yes("attention has no tensor group", blank="no", inferred=True)
     closed_loop: bool | None = _yes("a new request replaces each finished one at once; no: a batch starts and ends together",

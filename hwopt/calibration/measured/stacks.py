@@ -39,7 +39,7 @@ class Habits(NamedTuple):
     sequence_parallel: bool
     pads_heads: bool  # adds zero-filled heads if tp does not divide the heads
     stages: str  # even: equal layers per stage | cost: balanced by FLOPs, head included
-    cache: str  # format of keys and values. narrow: fp8 beside 8- and 4-bit products | wide: 16 bit
+    cache: str  # format of keys and values. narrow: fp8 where products have 8 or 4 bits | wide: 16 bits
 
 
 @cache
@@ -91,7 +91,7 @@ def runs_on(stack: str, architecture: str) -> bool:
 
 
 _SINCE_2026 = {"rocm-primus-2025": "primus-2026", "jax-maxtext-tpu": "maxtext-2026"}
-"""Stack -> the stack that its users have had since 2026. Not for Megatron-Bridge before 26.08, whose runs are part of the fit of
+"""Stack -> its successor for runs since 2026. Not for Megatron-Bridge before 26.08, whose runs are part of the fit of
 nemo-2025, nor for torchtitan and other trainers on PyTorch, whose memory of 2026 the older entries predict better."""
 
 
