@@ -15,8 +15,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from hwopt.solver.options import SEARCH, SearchOptions
-
 SEARCHES = ("solve_global", "certified_choice", "certified_portfolio")
 """What `hwopt.optimize` hands a question to, in its module."""
 
@@ -46,21 +44,13 @@ def content(value: Any) -> Any:
 def once(search: Callable) -> Callable:
     """A search that remembers. One with a time limit, a progress bar or designs to start from is done again."""
 
-    def remembered(
-        asked: Any,
-        *,
-        deadline: Any = None,
-        progress: bool = False,
-        designs: Any = (),
-        explain: bool = True,
-        options: SearchOptions = SEARCH,
-    ) -> Any:
+    def remembered(asked: Any, *, deadline: Any = None, progress: bool = False, designs: Any = (), **how: Any) -> Any:
         if progress or len(designs) or not (deadline is None or deadline.endless):
             more = {"designs": designs} if len(designs) else {}
-            return search(asked, deadline=deadline, progress=progress, explain=explain, options=options, **more)
-        key = search.__name__, explain, options, content(asked)
+            return search(asked, deadline=deadline, progress=progress, **how, **more)
+        key = search.__name__, content(dict(sorted(how.items()))), content(asked)
         if key not in ANSWERS:
-            ANSWERS[key] = search(asked, explain=explain, options=options)
+            ANSWERS[key] = search(asked, **how)
         return ANSWERS[key]
 
     return remembered

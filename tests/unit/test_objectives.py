@@ -14,12 +14,14 @@ import pytest
 import hwopt
 from hwopt import catalog
 from hwopt.catalog.names import data_root
+from hwopt.design.lattices import lattice_of
 from hwopt.design.problem import _NOTHING_USED, _log_share, evaluate
 from hwopt.errors import UserError
 from hwopt.output.answers.documents import chip_document
 from hwopt.output.answers.optimum import solution_answer, solution_document
 from hwopt.registry import load
 from hwopt.solver.local.multistart import sobol_starts
+from hwopt.solver.search.solve_global import design_values
 from objectives.training import _BUDGETS, TrainingQuestion
 from tests.budgets import LARGE_RUN
 from tests.in_numpy import in_numpy, one_row
@@ -219,7 +221,10 @@ def test_defaults_of_a_question_are_its_own():
 @pytest.mark.search
 @pytest.mark.parametrize("asked", shared_out(itertools.product(NAMES, ("sold", "designed")), 3), ids=" ".join)
 def test_every_question_has_an_answer(asked):
-    """Feasible by the exact model, estimated again the same, integers integer; a looser budget is never worse. A minute each."""
+    """Feasible by the exact model, estimated again the same, integers integer; a looser budget is never worse. A minute each.
+
+    The looser search starts from the answer: from nothing, two searches that stop after a minute may end 3 % apart.
+    """
     name, chip = asked
     question = hwopt.objective(name, **{} if chip == "sold" else DESIGNED | {"prices": "at-cost"})
     answer = hwopt.optimize(question, seconds=60.0)
@@ -231,8 +236,11 @@ def test_every_question_has_an_answer(asked):
         if each.integer:
             assert answer.design[each.name].value == pytest.approx(round(answer.design[each.name].value))
     first = answer.problem.budgets[0].name
-    loose = hwopt.optimize(dataclasses.replace(question, **{first: 1.5 * getattr(question, first)}), seconds=60.0)
-    assert loose.objective <= answer.objective * 1.01
+    start = lattice_of(answer.problem).point(design_values(answer))
+    looser = dataclasses.replace(question, **{first: 1.5 * getattr(question, first)})
+    loose = hwopt.optimize(looser, seconds=60.0, designs=[start])
+    assert loose.certificate.lower_bound <= answer.objective * (1.0 + 1e-6)
+    assert loose.objective <= answer.objective * (1.0 + 1e-4)
 
 
 @pytest.mark.search
