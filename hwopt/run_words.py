@@ -70,6 +70,9 @@ _COMPILED = (
 """Numbers in which torchtitan with and without `torch.compile` differ, apart from attention kernels."""
 
 
+FUNCTIONAL = "functional"
+"""Tuning of runs that show that software works, not how fast: regression tests, verification cards, fine-tuning examples."""
+
 WORDS = (
     RunWord(
         "dispatcher",
@@ -124,7 +127,7 @@ WORDS = (
         "tuning",
         "tuned: settings of the software's own benchmarks; functional: defaults that are safe for any model, which are "
         "dispatcher=alltoall, ep_overlap=no, cuda_graphs=none and expert_routing=natural unless stated",
-        {"tuned": (), "functional": ()},
+        {"tuned": (), FUNCTIONAL: ()},
     ),
     RunWord(
         "expert_routing",
@@ -155,4 +158,4 @@ def implied(stated: Mapping[str, Any]) -> dict[str, str | float]:
     **Raises:** `UserError` for a value that a word does not have.
     """
     given = {name: BY_NAME[name].read(str(x), f"{name}={x}: ") for name, x in stated.items() if x is not None}
-    return (_FUNCTIONAL if given.get("tuning") == "functional" else {}) | given
+    return (_FUNCTIONAL if given.get("tuning") == FUNCTIONAL else {}) | given

@@ -102,9 +102,9 @@ CHOICES = {
     "that of the price list",
     "chips": "number of chips; default chosen by the search",
     "plan": "parts of the parallel plan to fix, such as tp=8,cp=1,pp=16; the rest is chosen by the search; default all of it",
-    "anchor": "one measured run, which scales the predicted times: its value, such as step=4.2s, tokens_per_s=1.2M, "
+    "anchor": "measured runs, which scale the predicted times: the value of one, such as step=4.2s, tokens_per_s=1.2M, "
     "tokens_per_s_per_gpu=900, mfu=0.42, of a service tpot=30ms or ttft=200ms, with --chips and the whole --plan; or a file of "
-    "hwopt validate with its row; default none",
+    "hwopt validate with rows; default none",
     "constants": "model constants: calibrated (to published runs), literature, speed-of-light, or a .toml file of "
     "`hwopt calibrate`",
 }

@@ -70,7 +70,7 @@ class Calibration:
         - `without`: a source of measured runs that the fit must not have seen, where the file contains such shifts.
         """
         shifts = self.left_out.get(without, self.shifts)
-        total = self.scopes.membership(family_of(family), stack, software_family(stack)) @ shifts
+        total = self.scopes.membership(family_of(family), line_of(stack), software_family(stack)) @ shifts
         return {constant.name: float(value) for constant, value in zip(CONSTANTS, total, strict=True)}
 
     def knows(self, kind: str, name: str, without: str = "") -> bool:
@@ -159,12 +159,17 @@ _MOST_DIGITS = 6
 _OWN_LEVEL_SD = next(each.prior[OWN] for each in CONSTANTS if each.name == "level")
 
 
-class Anchor(NamedTuple):
-    """One measured run of the machine in question: it scales the global step-time factor of a calibration.
+MOST_ANCHORS = 3
+"""Number of runs up to which each further one counts: weights and widths are learned from anchors of one run and of three."""
 
-    The factor becomes `(measured / predicted)^w`. The weight w and the half width of the interval afterwards are learned from
-    published clusters: one plan given, the others predicted (`results/benchmarks/own_runs.py`). An anchor is written as the
-    name of the constants, so that answers state it and commands accept it in `--constants`.
+
+class Anchor(NamedTuple):
+    """Measured runs of the machine in question: they scale the global step-time factor of a calibration.
+
+    The factor becomes `(measured / predicted)^w` with the geometric means of n runs and `w = n / (n + k)`. The runs k that the
+    calibration itself is worth and the half width of the interval afterwards are learned from published clusters: one or three
+    plans given, the others predicted (`results/benchmarks/own_runs.py`). An anchor is written as the name of the constants, so
+    that answers state it and commands accept it in `--constants`.
     """
 
     base: str  # constants that predicted the run
@@ -172,12 +177,14 @@ class Anchor(NamedTuple):
     predicted_s: float
     machine: str  # `machine_key` of chip and stack
     operation: str
+    runs: int = 1
 
     def __str__(self) -> str:
         measured, predicted = (pretty(each, "s", _MOST_DIGITS) for each in (self.measured_s, self.predicted_s))
         far = _FAR_OFF if abs(math.log(self.measured_s / self.predicted_s)) > FAR_LEVEL else ""
         times = f"{measured} measured, {predicted} predicted before"
-        return f"{self.base}, anchored on your run: {times} ({self.machine}; {self.operation}{far})"
+        runs = "run" if self.runs == 1 else f"{self.runs} runs"
+        return f"{self.base}, anchored on your {runs}: {times} ({self.machine}; {self.operation}{far})"
 
     @staticmethod
     def read(text: object) -> "Anchor | None":
@@ -186,7 +193,21 @@ class Anchor(NamedTuple):
         if match is None:
             return None
         measured, predicted = (read_amount(match[name], "s") for name in ("measured", "predicted"))
-        return Anchor(match["base"], measured, predicted, match["machine"], match["operation"])
+        return Anchor(match["base"], measured, predicted, match["machine"], match["operation"], int(match["runs"] or 1))
+
+    @property
+    def weight(self) -> float:
+        """Return the exponent of measured over predicted time."""
+        runs = min(self.runs, MOST_ANCHORS)
+        return runs / (runs + self._learned["worth"])
+
+    @property
+    def _learned(self) -> Mapping[str, float]:
+        return calibration_table("own_runs")["anchored_service" if self._serves else "anchored"]
+
+    @property
+    def _serves(self) -> bool:
+        return serves(self.machine.rpartition(" ")[2])
 
     def calibration(self) -> Calibration:
         """Return the constants with the anchor's level and intervals.
@@ -203,29 +224,31 @@ class Anchor(NamedTuple):
                 f"anchor: the measured time {measured} is {times:.3g} times the predicted {predicted}: check its unit, and that "
                 "workload, plan and software are those of the run"
             )
-        serving, level = serves(self.machine.rpartition(" ")[2]), ("level", OWN)
-        table = calibration_table("own_runs")["anchored_service" if serving else "anchored"]
+        level, learned, weight = ("level", OWN), self._learned, self.weight
+        narrower = learned["base"] + learned["log_runs"] * math.log(min(self.runs, MOST_ANCHORS))
         known = dict(zip(base.scopes.entries, zip(base.shifts, base.sd, strict=True), strict=True))
-        before = 0.0 if serving else known.get(level, (0.0,))[0]
-        known[level] = (before + table["weight"] * math.log(times), _OWN_LEVEL_SD * math.sqrt(1.0 - table["weight"]))
+        before = 0.0 if self._serves else known.get(level, (0.0,))[0]
+        known[level] = (before + weight * math.log(times), _OWN_LEVEL_SD * math.sqrt(1.0 - weight))
         shifts, sd = np.array(list(known.values())).T
-        widths = {name: table["published"] * x for name, x in base.intervals.items()}
+        widths = {name: learned["published"] * x for name, x in base.intervals.items()}
         if widths:
-            missed = (1.0 - table["weight"]) * abs(math.log(times))  # the interval contains the run itself
+            missed = (1.0 - weight) * abs(math.log(times))  # the interval contains the run itself
             narrowest = math.log(max(missed, 1e-6) * (1.0 + 1e-6))
             widths |= {
-                "base": max(widths["base"] + table["base"], narrowest),
+                "base": max(widths["base"] + narrower, narrowest),
                 MEMORY: base.intervals.get(MEMORY, 0.1),
+                ANCHORED: narrower,
             }
         return replace(
-            base, title=str(self), scopes=Scopes(tuple(known)), shifts=shifts, sd=sd, left_out={}, runs=base.runs + 1,
+            base, title=str(self), scopes=Scopes(tuple(known)), shifts=shifts, sd=sd, left_out={}, runs=base.runs + self.runs,
             own={self.machine: widths} | dict(base.own), operation=self.operation,
         )  # fmt: skip
 
 
 _ANCHORED = re.compile(
-    r"(?P<base>.{1,4000}), anchored on your run: (?P<measured>[^,]{1,40}) measured, (?P<predicted>[^,]{1,40}) predicted before "
-    rf"\((?P<machine>[^();]{{3,200}}); (?P<operation>{BENCHMARK}|{PRODUCTION})(?:{_FAR_OFF})?\)"
+    r"(?P<base>.{1,4000}), anchored on your (?:run|(?P<runs>[1-9][0-9]{0,5}) runs): (?P<measured>[^,]{1,40}) measured, "
+    rf"(?P<predicted>[^,]{{1,40}}) predicted before \((?P<machine>[^();]{{3,200}}); "
+    rf"(?P<operation>{BENCHMARK}|{PRODUCTION})(?:{_FAR_OFF})?\)"
 )
 
 
@@ -234,6 +257,9 @@ def forget_calibrations() -> None:
     calibration_table.cache_clear()
     _published.cache_clear()
 
+
+ANCHORED = "anchored"
+"""Key of what an anchor adds to the log half width of a service."""
 
 MEMORY = "memory_half_width"
 """Key of the half width of a chip's peak memory, in log units."""
@@ -342,6 +368,13 @@ OTHERS = "others"
 def software_family(stack: str) -> str:
     """Return the family of a stack: stacks of a family share most of their code. A user's own stack belongs to `OTHERS`."""
     return str(record("stacks", stack).text.get("family", OTHERS)) if stack in names("stacks") else OTHERS
+
+
+@cache
+def line_of(stack: str) -> tuple[str, ...]:
+    """Return a stack and the stacks that its users had before, newest first. A user's own stack has none before it."""
+    older = str(record("stacks", stack).text.get("follows", "")) if stack in names("stacks") else ""
+    return (stack, *line_of(older)) if older else (stack,)
 
 
 @cache

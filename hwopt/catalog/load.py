@@ -103,7 +103,7 @@ def _read(kind: str, path: Path, *, own: bool) -> Record:
 def _on_its_base(kind: str, path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
     """Return a user's file, merged over the entry that it names as `base`, if any.
 
-    The base supplies everything that the file leaves out, except the title.
+    The base supplies everything that the file leaves out, except the title and the stack that it follows.
     """
     if config := config_file(kind, path):
         return config_table(config)
@@ -131,7 +131,7 @@ def _on_its_base(kind: str, path: Path, above: tuple[Path, ...]) -> dict[str, An
 
 def _over(base: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
     """Return a file's content merged over that of its base: key by key, also within a table of numbers."""
-    merged: dict[str, Any] = {key: value for key, value in base.items() if key != "title"}
+    merged: dict[str, Any] = {key: value for key, value in base.items() if key not in ("title", "follows")}
     for key, value in table.items():
         under = merged.get(key)
         own_table = isinstance(under, dict) and isinstance(value, dict) and "value" not in value

@@ -45,9 +45,9 @@ def run_words(options: Any) -> dict[str, Any]:
 
 
 ANCHOR = Flag(
-    "--anchor", "one measured run, which scales the predicted times: its value, such as step=4.2s, tokens_per_s=1.2M, "
+    "--anchor", "measured runs, which scale the predicted times: the value of one, such as step=4.2s, tokens_per_s=1.2M, "
     "tokens_per_s_per_gpu=900, mfu=0.42, of a service tpot=30ms or ttft=200ms, with its whole --plan; or a file of hwopt validate "
-    "with its row", TEXT._replace(metavar="NAME=VALUE|FILE"),
+    "with rows", TEXT._replace(metavar="NAME=VALUE|FILE"),
 )  # fmt: skip
 
 MACHINE = (

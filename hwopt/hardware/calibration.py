@@ -1,12 +1,13 @@
 """Calibrated constants: a few physical constants of chips and software, with shifts that stay within physical limits.
 
 A constant's shift is a sum over scopes. One applies to all machines. The others apply to the chip's family, the family
-of software, the stack, and the source of the runs. The shift acts in a transformed coordinate in which every number is
+of software, the stack and each stack before it in its line of releases, and the source of the runs. A new release thus
+starts from what was learned about the releases before it. The shift acts in a transformed coordinate in which every number is
 valid. Hence no fit can make an efficiency exceed 1 or a pass faster than the fused minimum.
 
 The global step-time factor (`level`) is separate from the composition of a step. It has shifts of every scope,
-including one per source of runs. These absorb the reasons for which a source is slow as a whole, and show how far
-sources differ. The other constants learn the composition, which sources have in common.
+including one per source of runs, and one more for its runs with experts. These absorb the reasons for which a source is
+slow as a whole, and show how far sources differ. The other constants learn the composition, which sources have in common.
 
 Links are calibrated on collectives and then fixed. One shared constant is an exception: the efficiency of scale-out
 links when thousands of chips use them at once. Measured collectives do not show it.
@@ -184,9 +185,19 @@ class Scopes:
         """
         return np.array([scope.startswith(SOURCE) for _, scope in self.entries])
 
-    def membership(self, family: str, stack: str, software: str = "", source: str = "") -> np.ndarray:
-        """Return which shifts act on a machine, and on which constant: 0 or 1, shape (constant, shift)."""
-        on = {SHARED, OWN, f"{FAMILY}:{family}", f"{SOFTWARE}:{software}", f"{STACK}:{stack}", f"{SOURCE}:{source}"}
+    def membership(
+        self, family: str, stacks: Sequence[str], software: str = "", sources: Sequence[str] = ()
+    ) -> np.ndarray:
+        """Return which shifts act on a machine, and on which constant: 0 or 1, shape (constant, shift).
+
+        **Arguments:**
+
+        - `family`: chip family; `software`: software family.
+        - `stacks`: the stack and those before it in its line, whose shifts it keeps.
+        - `sources`: names under which the source of a run has shifts.
+        """
+        on = {SHARED, OWN, f"{FAMILY}:{family}", f"{SOFTWARE}:{software}"}
+        on |= {f"{STACK}:{stack}" for stack in stacks} | {f"{SOURCE}:{source}" for source in sources}
         names = [constant.name for constant in CONSTANTS]
         matrix = np.zeros((len(names), len(self.entries)))
         for column, (name, scope) in enumerate(self.entries):

@@ -5,7 +5,8 @@
 
 A few minutes. Every test of the table is on runs that the constants have not seen, what was asked beside it, the worst
 explained. Rewrites `hwopt/data/calibrations/published.toml`, `results/reference/accuracy.txt` and
-`results/figures/accuracy.png`. What hangs on the constants is made anew by `refit`, whose first step this is.
+`results/figures/accuracy.png`; a fit also writes `results/reference/constants.txt`, which says what moved. What hangs on the
+constants is made anew by `refit`, whose first step this is.
 """
 
 from __future__ import annotations
@@ -27,12 +28,28 @@ from hwopt.calibration.fit.options import FIT
 from hwopt.calibration.fit.posterior import fit
 from hwopt.calibration.holdout import study_of
 from hwopt.calibration.intervals import TERMS
-from hwopt.calibration.validation.score import Cell, CellErrors, Scored, cells_of, fit_baseline, release_spread
+from hwopt.calibration.validation.score import (
+    Cell,
+    CellErrors,
+    Scored,
+    cells_of,
+    fit_baseline,
+    release_spread,
+    release_trend,
+)
 from hwopt.catalog.names import data_root
 from hwopt.hardware.calibration import OWN, Scopes
 from hwopt.output.figures.accuracy import plot_accuracy
 from results.benchmarks import peak_memory, plan_ranking, release
-from results.benchmarks.published_fit import RUNS, PublishedFit, fit_published, save, scored_literature, study_weights
+from results.benchmarks.published_fit import (
+    LATEST_YEAR,
+    RUNS,
+    PublishedFit,
+    fit_published,
+    save,
+    scored_literature,
+    study_weights,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -82,13 +99,17 @@ def accuracy_table(evidence: PublishedFit) -> str:
     sources = [name.lower() for name in observations.sources]
     of = lambda words: counting & np.array([words in name for name in sources])
     literature = observations.log_predicted_s(np.zeros(len(observations.scopes.entries)))
-    cells = lambda name, predicted, asked="", runs=None: _line(name, observations.over_cells(predicted, runs), asked)
+    tuned, latest = ~observations.functional, np.isfinite(evidence.from_earlier)
+    cells = lambda name, predicted, asked="", runs=True: _line(
+        name, observations.over_cells(predicted, tuned & runs), asked
+    )
     head = f"{'':44}{'cells':>5}{'rows':>6}{'median':>9}{'mean':>8}{'signed':>8}{'time':>8}   asked"
     lines = [
         *_release_lines(),
         "",
         "Measured against predicted step times and rates, per cell (source, model, accelerator), then over cells; open studies.",
         "Complete plans of quality A to B+; latest release only. signed: of what was measured; time: of step times, + too slow.",
+        "Tuned runs, unless a line says functional: regression tests, verification cards and fine-tuning examples.",
         "The structure was chosen with these studies in view.",
         "",
         "Constants that have not seen what they predict",
@@ -97,6 +118,8 @@ def accuracy_table(evidence: PublishedFit) -> str:
         cells("  experts (MoE)", source, "", moe),
         cells("  dense", source, "", ~moe),
         cells("  all but AWS's dispatchers and Gaudi", source, "", ~of("awslabs") & ~of("habana")),
+        cells(f"fitted to runs before {LATEST_YEAR}, later ones", evidence.from_earlier, "median 17, mean 23", latest),
+        cells("  without AWS's dispatchers", evidence.from_earlier, "", latest & ~of("awslabs")),
         cells("one software family left out", evidence.by_software),
         *(cells(name, predicted) for name, predicted in evidence.by_generation.items()),
         "",
@@ -105,6 +128,11 @@ def accuracy_table(evidence: PublishedFit) -> str:
         cells("fitted: the same runs", fitted),
         cells("literature constants, nothing fitted", literature),
         *_baseline_lines(observations),
+        _line("functional runs, one study left out", observations.over_cells(source, ~tuned)),
+        "",
+        *_trend_lines(observations),
+        "",
+        *_group_lines(evidence),
         "",
         "Single tests, over rows, the study left out",
         _row_line("SimuMax, B200 slices", errors[of("simumax")], "mean 18"),
@@ -163,7 +191,8 @@ def _baseline_lines(observations: Observations) -> list[str]:
     rows, spread = observations.rows, release_spread(observations.rows)
     fit_baseline(list({row.row.id: row for row in rows}.values()))
     flat = np.array([row.baseline / row.predicted * (1.0 + row.error) - 1.0 for row in rows])
-    cells = [np.mean(np.abs(flat[members])) for members in observations.cells.values() if complete(rows[members[0]])]
+    whole = [members for members in observations.cells.values() if complete(rows[members[0]])]
+    cells = [np.mean(np.abs(flat[members])) for members in whole if not observations.functional[members[0]]]
     return [
         f"{'one utilisation a chip, fitted':44}{len(cells):5}{'':6}{100 * np.median(cells):8.1f}%{100 * np.mean(cells):7.1f}%",
         f"{'releases of one configuration differ by':44}{'':11}{100 * (spread['median'] or 0):8.1f}%"
@@ -183,6 +212,89 @@ def _one_scale_errors(evidence: PublishedFit, of: np.ndarray) -> np.ndarray:
     """Errors of some rows of one source after one constant, the stack's GEMM efficiency, was fitted to them."""
     own = [row for row, chosen in zip(evidence.observations.rows, of, strict=True) if chosen]
     return one_scale(own, evidence.observations.scopes, evidence.sources[study_of(own[0].row.source)].shifts)
+
+
+def _trend_lines(observations: Observations) -> list[str]:
+    """How much faster the same runs became with newer releases; the fit does not use it."""
+    rows = np.array(observations.rows, dtype=object)
+    family = np.array([catalog.software_family(stack) for stack in observations.stacks])
+    experts = np.array([float(row.case.workload.model.experts) > 1.0 for row in rows])
+    lines = [
+        "The same runs on newer releases: change of the step time in a year, and its standard error (recipes independent)",
+        f"{'':44}{'recipes':>8}{'a year':>9}{'s.e.':>7}",
+    ]
+    for name in sorted(set(family)):
+        for kind, of in (("dense", ~experts), ("experts", experts)):
+            if trend := release_trend(rows[(family == name) & of]):
+                change, error = np.expm1(trend.per_year), trend.sd * np.exp(trend.per_year)
+                lines.append(f"{f'{name}, {kind}':44}{trend.recipes:8}{100 * change:+8.0f}%{100 * error:6.0f}%")
+    return [
+        *lines,
+        "Fitted constants with it predict held-out runs no better: stacks keep a level for each release instead.",
+    ]
+
+
+def _group_lines(evidence: PublishedFit) -> list[str]:
+    """Errors and intervals by group of runs, beside one utilization a chip that is fitted to these very runs."""
+    observations, rows = evidence.observations, evidence.observations.rows
+    fit_baseline(list({row.row.id: row for row in rows}.values()))
+    flat = np.log([row.baseline / row.predicted for row in rows]) * [-1.0 if row.metric.rate else 1.0 for row in rows]
+    flat = flat + [np.log(row.time_ratio) for row in rows] + observations.log_measured_s
+    model = lambda row: row.case.workload.model
+    layers = lambda row: (
+        "several kinds" if model(row).kinds is not None else "experts" if model(row).experts > 1 else "dense"
+    )
+    groups = {
+        "software of": [str(row.row.year or "unstated year") for row in rows],
+        "chips": observations.families,
+        "chip": [row.accelerator for row in rows],
+        "layers": [layers(row) for row in rows],
+        "tuning": ["functional" if each else "tuned" for each in observations.functional],
+    }
+    lines = [
+        "By group, one study left out; tuned runs but for the last lines. one rate: one utilization a chip, fitted to these runs;",
+        "in: cells inside their 80 % interval; score: mean interval score of cells in log units, less is better",
+        f"{'':44}{'cells':>5}{'rows':>6}{'median':>9}{'mean':>8}{'time':>8}{'one rate':>10}{'in':>6}{'score':>7}",
+    ]
+    for kind, names in groups.items():
+        for name in sorted(set(names)):
+            of = np.array([each == name for each in names]) & ((kind == "tuning") | ~observations.functional)
+            errors, rate = observations.over_cells(evidence.by_source, of), observations.over_cells(flat, of)
+            if not errors.cells:
+                continue
+            members = [[i for i in m if of[i] and complete(rows[i])] for m in observations.cells.values()]
+            mean = lambda values, members=members: 100 * np.mean([np.mean(values[m]) for m in members if m])
+            lines.append(
+                f"{f'  {kind} {name}':44}{errors.cells:5}{errors.rows:6}{100 * errors.median_abs_error:8.1f}%"
+                f"{100 * errors.mean_abs_error:7.1f}%{100 * errors.time_bias:+7.1f}%{100 * rate.median_abs_error:9.1f}%"
+                f"{mean(evidence.inside):5.0f}%{mean(evidence.interval_scores) / 100:7.2f}"
+            )
+    return lines
+
+
+def constants_table(evidence: PublishedFit, before: catalog.Calibration) -> str:
+    """Every constant that moved since the last fit by a tenth of its prior deviation, and what informs it.
+
+    **Arguments:** `before`: the shipped constants until now.
+    """
+    scopes, fits = evidence.observations.scopes, evidence.sources
+    earlier, prior = dict(zip(before.scopes.entries, before.shifts, strict=True)), scopes.prior_sd
+    lines = [
+        "Constants that moved by a tenth of their prior deviation: shifts in log or log-odds units",
+        "studies: those whose leaving out moves it by a tenth of its deviation; without: the one that moves it most",
+        f"{'constant':44}{'before':>8}{'after':>8}{'s.d.':>7}{'studies':>9}{'without':>9}  the study of most influence",
+    ]
+    for i, entry in enumerate(scopes.entries):
+        was, now = earlier.get(entry, 0.0), evidence.everything.shifts[i]
+        if scopes.of_sources[i] or abs(now - was) < 0.1 * prior[i]:
+            continue
+        moved = {source: each.shifts[i] for source, each in fits.items()}
+        most = max(moved, key=lambda source: abs(moved[source] - now))
+        informing = sum(abs(each - now) > 0.1 * evidence.everything.sd[i] for each in moved.values())
+        lines.append(
+            f"{' of '.join(entry):44}{was:+8.2f}{now:+8.2f}{evidence.everything.sd[i]:7.2f}{informing:9}{moved[most]:+9.2f}  {most}"
+        )
+    return "\n".join(lines) + "\n"
 
 
 def _memory_lines() -> list[str]:
@@ -259,7 +371,8 @@ def _interval_lines(evidence: PublishedFit, counting: np.ndarray) -> list[str]:
 
 def _worst_lines(observations: Observations, errors: np.ndarray) -> list[str]:
     """Cells of complete rows above `POOR`, the worst first."""
-    cells = ((m, cell) for cell, m in observations.cells.items() if complete(observations.rows[m[0]]))
+    counts = lambda i: complete(observations.rows[i]) and not observations.functional[i]
+    cells = ((m, cell) for cell, m in observations.cells.items() if counts(m[0]))
     worst = sorted(((float(np.mean(np.abs(errors[m]))), cell) for m, cell in cells), reverse=True)
     return [
         f"  {100 * error:5.1f}%  {cell[1]}, {cell[2]} ({cell[0][:40]}): {explanation(cell)}"
@@ -305,7 +418,10 @@ def _source_lines(evidence: PublishedFit) -> list[str]:
 
 def main(arguments: Sequence[str]) -> None:
     if arguments != ["--table"]:
-        save(fit_published(), ROOT / "hwopt" / "data" / "calibrations" / "published.toml")
+        before, fitted = catalog.calibration(), fit_published()
+        assert before is not None
+        (ROOT / "results" / "reference" / "constants.txt").write_text(constants_table(fitted, before), encoding="utf-8")
+        save(fitted, ROOT / "hwopt" / "data" / "calibrations" / "published.toml")
         catalog.forget_calibrations()
     evidence = fit_published(catalog.calibration())  # what users have: a file holds no level that one study alone knows
     table = accuracy_table(evidence)

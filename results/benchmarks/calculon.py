@@ -5,7 +5,7 @@
 Calculon (calculon-ai/calculon on GitHub, Apache-2.0) has dense transformers in 16 bit with tensor, pipeline and data parallelism
 on A100 and H100. Runs that it can express: those chips, 16 bit, no experts, no context parallelism, layers that its stages and
 chunks divide, a plan that says all. A gated MLP is given it as a plain one of the same FLOPs, grouped heads as whole ones. Ours are
-predicted by constants that have not seen the study. Writes `results/reference/calculon.txt`. Locked studies are compared by
+predicted by the shipped constants without the study. Writes `results/reference/calculon.txt`. Locked studies are compared by
 `results.benchmarks.release` alone, which asks `beside` where CALCULON names a checkout.
 """
 
@@ -15,13 +15,15 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from hwopt import catalog
 from hwopt.calibration.fit.observations import complete
 from hwopt.calibration.validation.score import Cell, Scored, cells_of
 from hwopt.workload.training import TrainingRun
@@ -30,7 +32,7 @@ from results.benchmarks.published_fit import fit_published
 OUT = Path(__file__).parents[2] / "results" / "reference" / "calculon.txt"
 
 SYSTEMS = {"a100-80": "a100_80g", "h100-sxm": "h100_80g_nvl8"}
-"""Chip of the catalogue -> its system file."""
+"""Chip of the catalog -> its system file."""
 
 _DOMAIN = 8
 """Chips of the inner network of both."""
@@ -108,7 +110,7 @@ def step_s(scored: Scored, folder: Path) -> float | None:
 
 @dataclass(frozen=True)
 class Beside:
-    """Errors of what was measured over the cells that Calculon can express, ours and its own by cell."""
+    """Errors of what was measured over the cells that a peer can express, ours and its own by cell."""
 
     rows: int
     cells: tuple[tuple[Cell, int], ...]  # and how many rows
@@ -122,26 +124,27 @@ class Beside:
         return int((self.ours < self.theirs).sum())
 
 
-def checkout() -> Path | None:
-    """The checkout that CALCULON names, on the path of imports; None where it names none."""
-    folder = os.environ.get("CALCULON")
-    if not folder or not (Path(folder) / "systems").is_dir():
+def checkout(variable: str = "CALCULON", systems: str = "systems") -> Path | None:
+    """The checkout that `variable` names, with its folder of `systems`, on the path of imports; None where it names none."""
+    folder = os.environ.get(variable)
+    if not folder or not (Path(folder) / systems).is_dir():
         return None
     if folder not in sys.path:
         sys.path.insert(0, folder)
     return Path(folder)
 
 
-def beside(rows: Sequence[Scored], log_ratio: np.ndarray, folder: Path) -> Beside:
-    """Calculon beside hwopt on those complete runs that it can express, which leave nothing open.
+def beside(rows: Sequence[Scored], log_ratio: np.ndarray, step: Callable[[Scored], float | None]) -> Beside:
+    """A peer beside hwopt on those complete runs that it can express, which leave nothing open.
 
-    **Arguments:** `rows`; `log_ratio`: logarithms of our predicted over measured step times; `folder` of its checkout.
+    **Arguments:** `rows`; `log_ratio`: logarithms of our predicted over measured step times; `step`: the peer's time of a step,
+    s, None where it cannot express the run.
     """
     theirs = np.full(len(rows), np.nan)
     for i, scored in enumerate(rows):
         if complete(scored) and not scored.left_out and scored.prediction.spread == 0.0:
             measured_s = scored.prediction.step_s / scored.time_ratio
-            theirs[i] = np.log((step_s(scored, folder) or np.nan) / measured_s)
+            theirs[i] = np.log((step(scored) or np.nan) / measured_s)
     rate = np.array([scored.metric.rate for scored in rows])
     cells = {cell: [i for i in members if np.isfinite(theirs[i])] for cell, members in cells_of(rows).items()}
     cells = {cell: members for cell, members in cells.items() if members}
@@ -152,46 +155,52 @@ def beside(rows: Sequence[Scored], log_ratio: np.ndarray, folder: Path) -> Besid
     return Beside(sum(n for _, n in counted), counted, ours, their, (bias[0], bias[1]))
 
 
-def lines_of(compared: Beside, ours: str) -> list[str]:
+def lines_of(compared: Beside, ours: str, theirs: str) -> list[str]:
     """A comparison as text: over cells, then cell by cell."""
     lines = [f"{'':30}{'median':>9}{'mean':>9}{'time':>9}{'nearer in':>12}"]
     of = len(compared.cells)
-    each = ((ours, compared.ours, compared.nearer), ("Calculon", compared.theirs, of - compared.nearer))
+    each = ((ours, compared.ours, compared.nearer), (theirs, compared.theirs, of - compared.nearer))
     for (name, errors, nearer), bias in zip(each, compared.bias, strict=True):
         shares = (np.median(errors), np.mean(errors))
         lines.append(
             f"{name:30}{100 * shares[0]:9.1f}{100 * shares[1]:9.1f}{100 * bias:+9.1f}{f'{nearer} of {of}':>12}"
         )
-    lines += ["", f"{'cell':76}{'rows':>5}{'hwopt':>8}{'Calculon':>10}"]
+    lines += ["", f"{'cell':76}{'rows':>5}{'hwopt':>8}{theirs:>10}"]
     for (cell, rows), our, their in zip(compared.cells, compared.ours, compared.theirs, strict=True):
         lines.append(f"{', '.join(cell)[:75]:76}{rows:5}{100 * our:8.1f}{100 * their:10.1f}")
     return lines
 
 
-def table(folder: Path) -> str:
+def text_of(compared: Beside, theirs: str, which: str = "") -> str:
+    """A comparison of open runs with its head; `which` of them, after a comma."""
+    head = f"Open runs that {theirs} can express{which}: {compared.rows} in {len(compared.cells)} cells."
+    lines = [
+        f"{head} Errors of what was measured, %, over cells",
+        "",
+        *lines_of(compared, "hwopt, study left out", theirs),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def table(rows: Sequence[Scored], log_ratio: np.ndarray, folder: Path) -> str:
     """The whole table of open runs as text."""
-    evidence = fit_published()
-    observations = evidence.observations
-    compared = beside(observations.rows, evidence.by_source - observations.log_measured_s, folder)
-    head = f"Open runs that Calculon can express: {compared.rows} in {len(compared.cells)} cells."
-    return (
-        "\n".join(
-            [f"{head} Errors of what was measured, %, over cells", "", *lines_of(compared, "hwopt, study left out")]
-        )
-        + "\n"
-    )
+    return text_of(beside(rows, log_ratio, partial(step_s, folder=folder)), "Calculon")
 
 
-def main() -> int:
-    folder = checkout()
+def write(folder: Path | None, out: Path, table: Callable[[Sequence[Scored], np.ndarray, Path], str]) -> int:
+    """Write and print a peer's `table` of the open runs, by the shipped constants without the study; returns the exit code.
+
+    **Arguments:** `folder`: the peer's checkout; `out`: the file; `table`: text from rows, log ratios as in `beside`, and `folder`.
+    """
     if folder is None:
-        print("set CALCULON to a checkout of calculon-ai/calculon", file=sys.stderr)
+        print("name a checkout of the peer: see the top of the file", file=sys.stderr)
         return 2
-    text = table(folder)
-    OUT.write_text(text, encoding="utf-8")
+    evidence = fit_published(catalog.calibration())
+    text = table(evidence.observations.rows, evidence.by_source - evidence.observations.log_measured_s, folder)
+    out.write_text(text, encoding="utf-8")
     print(text, end="")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write(checkout(), OUT, table))

@@ -16,7 +16,7 @@ from hwopt.calibration.fit.files import write
 from hwopt.calibration.fit.observations import Observations, complete, timed_runs
 from hwopt.calibration.fit.posterior import Posterior, fit, leave_out
 from hwopt.calibration.holdout import in_test_set
-from hwopt.calibration.intervals import MEMORY, TERMS, terms
+from hwopt.calibration.intervals import COVERAGE, MEMORY, TERMS, terms
 from hwopt.calibration.validation.score import Scored, cells_of, mark_repeats
 from hwopt.calibration.validation.validate import score
 from hwopt.hardware.calibration import Scopes
@@ -31,7 +31,7 @@ from results.benchmarks.interval_width import (
 
 RUNS = Path(str(files("hwopt") / "data" / "runs"))
 
-TABLES = ("train.csv", "train_round2.csv")
+TABLES = ("train.csv", "train_round2.csv", "train_round2b.csv", "train_round3.csv")
 """Tables of the runs that are fitted."""
 
 COLLECTED = "2026-11"
@@ -42,6 +42,9 @@ LEAST_STUDIES = 2
 
 Thus none of them depends on a single study.
 """
+
+LATEST_YEAR = 2026
+"""Year of software from which runs are also predicted with constants fitted to earlier ones alone."""
 
 GENERATIONS = (
     ("A100 from Hopper", ("hopper",), ("ampere",)),
@@ -62,9 +65,25 @@ class PublishedFit:
     sources: dict[str, Posterior]
     by_software: np.ndarray
     by_generation: dict[str, np.ndarray]
+    from_earlier: np.ndarray  # of runs of `LATEST_YEAR`, predicted from earlier ones; NaN for these
     features: np.ndarray  # terms of intervals, shape (run, term)
     widths: dict[str, float]
-    inside: np.ndarray  # whether a run lies in its interval, with its study held out of constants and widths
+    beyond: np.ndarray  # log error of a run, its study held out, beyond what its unstated settings explain
+    half_widths: np.ndarray  # half width of its interval in log units, its study held out of constants and widths
+
+    @property
+    def inside(self) -> np.ndarray:
+        """Whether a run lies in its interval."""
+        return self.beyond <= self.half_widths
+
+    @property
+    def interval_scores(self) -> np.ndarray:
+        """Interval score of each run in log units: width, plus 2 / (1 - coverage) times what lies outside it.
+
+        The least mean score belongs to the intervals that are as narrow as their coverage allows (Gneiting and Raftery 2007).
+        """
+        outside = np.maximum(self.beyond - self.half_widths, 0.0)
+        return 2.0 * self.half_widths + 2.0 / (1.0 - COVERAGE) * outside
 
 
 def fit_published(shipped: catalog.Calibration | None = None) -> PublishedFit:
@@ -82,12 +101,25 @@ def fit_published(shipped: catalog.Calibration | None = None) -> PublishedFit:
         by_source, sources = leave_one_study_out(observations, shipped)
     software = np.array([catalog.software_family(stack) for stack in observations.stacks])
     by_software, _ = leave_out(observations, software, everything)
+    latest = np.array([(row.row.year or 0) >= LATEST_YEAR for row in rows])
+    earlier = fit(observations, np.where(latest, 0.0, observations.weights), start=everything.shifts)
+    from_earlier = np.where(latest, earlier.log_predicted_s, np.nan)
     by_generation = {name: across(observations, fitted, predicted) for name, fitted, predicted in GENERATIONS}
     features = known_features(observations, by_source)
-    widths, inside = _widths(observations, features, by_source, by_software, *by_generation.values())
+    widths, error, half = _widths(observations, features, by_source, by_software, *by_generation.values())
     widths[MEMORY] = _memory_width()
     return PublishedFit(
-        observations, everything, by_source, sources, by_software, by_generation, features, widths, inside
+        observations,
+        everything,
+        by_source,
+        sources,
+        by_software,
+        by_generation,
+        from_earlier,
+        features,
+        widths,
+        error,
+        half,
     )
 
 
@@ -137,11 +169,14 @@ def known_features(observations: Observations, log_predicted_s: np.ndarray) -> n
 def study_weights(observations: Observations) -> np.ndarray:
     """Return run weights for widths and coverage: cells of a study weigh the same, and a study of n cells weighs `sqrt(n)`.
 
-    A study of twenty models thus counts more than a study of one, but no publisher dominates the intervals of all others.
+    Functional runs weigh nothing. A study of twenty models counts more than a study of one, but no publisher dominates the
+    intervals of all others.
     """
     cells: dict[str, list[list[int]]] = {}
     for members in observations.cells.values():
-        cells.setdefault(str(observations.sources[members[0]]), []).append(members)
+        tuned = [i for i in members if not observations.functional[i]]
+        if tuned:
+            cells.setdefault(str(observations.sources[tuned[0]]), []).append(tuned)
     weights = np.zeros(len(observations.rows))
     for each in cells.values():
         for members in each:
@@ -155,14 +190,15 @@ def _widths(
     by_source: np.ndarray,
     by_software: np.ndarray,
     *across_: np.ndarray,
-) -> tuple[dict[str, float], np.ndarray]:
+) -> tuple[dict[str, float], np.ndarray, np.ndarray]:
     """Fit interval widths to held-out studies; the terms for new software and chips come from held-out families and
     generations.
 
     The scale is conformal over studies. Errors of each study are divided by widths fitted without it, as for an unknown study.
     The conformal quantile of these ratios at `COVERAGE` multiplies the widths fitted to all studies.
 
-    **Returns:** widths; which runs lie in their intervals, with their study held out of everything except that factor.
+    **Returns:** widths; errors of runs beyond what unstated settings explain, and the half widths of their intervals, with
+    their study held out of everything except that factor.
     """
     counted, open_ = study_weights(observations), open_half_widths(observations)
     error = beyond(by_source - observations.log_measured_s, open_)
@@ -178,14 +214,14 @@ def _widths(
     all_errors, all_inputs = np.concatenate(errors), np.concatenate(inputs)
     all_weights, of_source = np.concatenate(weights), np.concatenate(groups)
     widths = fit_widths(all_errors, all_inputs, all_weights)
-    ratio = np.zeros(len(error))
+    half = np.zeros(len(error))
     for source in sorted(set(observations.sources)):
         own = observations.sources == source
         without = fit_widths(all_errors, all_inputs, all_weights * (of_source != source))
-        ratio[own] = error[own] / half_widths(without, features[own])
-    scale = conformal_quantile(ratio, counted, observations.sources)
+        half[own] = half_widths(without, features[own])
+    scale = conformal_quantile(error / half, counted, observations.sources)
     widths["base"] += float(np.log(scale))
-    return widths, ratio <= scale
+    return widths, error, scale * half
 
 
 def scored_literature(name: str) -> list[Scored]:

@@ -38,6 +38,9 @@ TABLE = (
     Result(
         "reference/locked.txt", "python -m results.benchmarks.release", writes_itself=True, measured=True
     ),  # once a release
+    Result(
+        "reference/constants.txt", "python -m results.benchmarks.accuracy", writes_itself=True, measured=True
+    ),  # once a fit
     Result("reference/serving_accuracy.txt", "python -m results.benchmarks.serving_accuracy"),
     Result("reference/percentiles.txt", "python -m results.benchmarks.percentiles"),
     Result("reference/waits.txt", "python -m results.benchmarks.waits"),
@@ -81,6 +84,9 @@ TABLE = (
     Result("reference/sweeps_best.txt", "python -m results.benchmarks.sweeps_best", writes_itself=True, measured=True),
     Result(
         "reference/calculon.txt", "python -m results.benchmarks.calculon", writes_itself=True, measured=True
+    ),  # needs its checkout
+    Result(
+        "reference/simumax.txt", "python -m results.benchmarks.simumax", writes_itself=True, measured=True
     ),  # needs its checkout
     Result(
         "reference/aiconfigurator.txt", "python -m results.benchmarks.aiconfigurator", writes_itself=True, measured=True

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -122,7 +123,7 @@ def beside_calculon(rows: Sequence[Scored]) -> calculon.Beside | None:
     folder = calculon.checkout()
     if folder is None:
         return None
-    compared = calculon.beside(rows, np.log([row.time_ratio for row in rows]), folder)
+    compared = calculon.beside(rows, np.log([row.time_ratio for row in rows]), partial(calculon.step_s, folder=folder))
     return compared if compared.cells else None
 
 
@@ -130,7 +131,7 @@ def beside_lines(compared: calculon.Beside) -> list[str]:
     """The comparison as text, below the table."""
     runs = f"{compared.rows} of these runs, in {len(compared.cells)} cells"
     return ["", f"Beside Calculon, which can express {runs}; errors of what was measured, %", "",
-            *calculon.lines_of(compared, "hwopt")]  # fmt: skip
+            *calculon.lines_of(compared, "hwopt", "Calculon")]  # fmt: skip
 
 
 def beside_cells(compared: calculon.Beside | None) -> list[str | int]:

@@ -19,16 +19,15 @@ def _scored(model: str, measured: float, predicted: float, *, spread: float = 0.
     return Scored(row, "h100-sxm", "nemo-2025", Prediction(predicted, predicted, 0.5, 1.0, 2.0, spread=spread), ())
 
 
-def test_calculon_counts_where_it_has_words_and_nothing_is_open(monkeypatch, tmp_path):
+def test_calculon_counts_where_it_has_words_and_nothing_is_open(monkeypatch):
     rows = [_scored("M", 1.0, 1.1), _scored("M", 1.0, 1.3), _scored("N", 2.0, 1.0), _scored("O", 1.0, 1.0, spread=0.1)]
     theirs = {1.1: 1.5, 1.3: None, 1.0: 2.2}  # of a step, by ours; one that it cannot express
-    monkeypatch.setattr(calculon, "step_s", lambda scored, folder: theirs[scored.predicted])
     monkeypatch.setattr(calculon, "complete", lambda scored: True)
-    got = calculon.beside(rows, np.log([row.time_ratio for row in rows]), tmp_path)
+    got = calculon.beside(rows, np.log([row.time_ratio for row in rows]), lambda scored: theirs[scored.predicted])
     assert got.rows == 2 and [cell[1] for cell, _ in got.cells] == ["m", "n"]
     assert got.ours == pytest.approx([0.1, 0.5]) and got.theirs == pytest.approx([0.5, 0.1]) and got.nearer == 1
     assert got.bias == pytest.approx(((1.1 * 0.5) ** 0.5 - 1.0, (1.5 * 1.1) ** 0.5 - 1.0))
-    lines = calculon.lines_of(got, "ours")
+    lines = calculon.lines_of(got, "ours", "Calculon")
     assert lines[1].split() == ["ours", "30.0", "30.0", f"{100 * got.bias[0]:+.1f}", "1", "of", "2"]
     assert release.beside_cells(got) == [2, 2, "0.3000", "0.3000", "0.3000", "0.3000", 1]
 

@@ -1,12 +1,12 @@
-"""Anchor: one measured run of the cluster in question, which scales the model's global step-time factor (`catalog.Anchor`).
+"""Anchor: measured runs of the cluster in question, which scale the model's global step-time factor (`catalog.Anchor`).
 
-It is a calibration with one observation and one constant, in memory: a name of constants that states the run. More runs, or more
-constants, need `hwopt.calibrate`.
+It is a calibration with one constant, in memory: a name of constants that states the runs. More constants need `hwopt.calibrate`.
 """
 
 import math
 import os
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 from hwopt import catalog
@@ -34,12 +34,12 @@ _COLUMNS = ("tp", "pp", "micro_batch")
 
 
 def anchored(anchor: str | os.PathLike[str], constants: str | Path, asked: AnchoredQuestion) -> str:
-    """Return the name of constants that are scaled to one measured run.
+    """Return the name of constants that are scaled to measured runs.
 
     **Arguments:**
 
     - `anchor`: value of the run in question, such as `step=4.2s` (names: `METRICS`); or a CSV file or a log of
-      measured runs of the same chip and software. Of several rows the one with the median ratio counts.
+      measured runs of the same chip and software. Several rows count by their geometric mean.
     - `constants`: constants to scale.
     - `asked`: the question.
 
@@ -53,13 +53,12 @@ def anchored(anchor: str | os.PathLike[str], constants: str | Path, asked: Ancho
         base = catalog.calibration(constants)
         if base is None or catalog.Anchor.read(constants):
             raise UserError(f"constants '{constants}' take no anchor: start at literature, calibrated or a .toml file")
-        found, mfu = (
+        found, mfu_measured = (
             _stated(name, text, asked) if equals and not os.path.exists(anchor) else _measured(anchor, base, asked)
         )
-        if asked.trains and mfu * found.predicted_s > found.measured_s:
+        if asked.trains and mfu_measured > 1.0:
             raise UserError(
-                f"the measured value means an MFU of {100.0 * mfu * found.predicted_s / found.measured_s:.0f} %, above the chip's "
-                "peak: check its unit"
+                f"the measured value means an MFU of {100.0 * mfu_measured:.0f} %, above the chip's peak: check its unit"
             )
         named = str(found._replace(base=str(constants)))
         catalog.calibration(named)
@@ -68,14 +67,16 @@ def anchored(anchor: str | os.PathLike[str], constants: str | Path, asked: Ancho
     return named
 
 
-def _anchor(asked: AnchoredQuestion, measured_s: float, predicted_s: float, operation: str) -> catalog.Anchor:
+def _anchor(
+    asked: AnchoredQuestion, measured_s: float, predicted_s: float, operation: str, runs: int = 1
+) -> catalog.Anchor:
     family, stack = architecture(catalog.record("chips", asked.chip)), catalog.record("stacks", asked.stack).slug
     benchmark = catalog.PRODUCTION if operation == catalog.PRODUCTION else catalog.BENCHMARK
-    return catalog.Anchor("", measured_s, predicted_s, catalog.machine_key(family, stack), benchmark)
+    return catalog.Anchor("", measured_s, predicted_s, catalog.machine_key(family, stack), benchmark, runs)
 
 
 def _stated(name: str, text: str, asked: AnchoredQuestion) -> tuple[catalog.Anchor, float]:
-    """Return the anchor of one value of the run in question, and the predicted MFU."""
+    """Return the anchor of one value of the run in question, and the measured MFU."""
     known = METRICS[asked.trains]
     if name not in known:
         raise UserError(
@@ -92,13 +93,12 @@ def _stated(name: str, text: str, asked: AnchoredQuestion) -> tuple[catalog.Anch
     report = evaluate_in_numpy(estimate, asked.run, asked.cluster(operation), made)
     predicted = float(getattr(report, field))
     time_s = predicted if unit else float(report.step_time_s)
-    return _anchor(asked, time_s * (value / predicted if unit else predicted / value), time_s, operation), float(
-        report.mfu
-    )
+    ratio = predicted / value if unit else value / predicted
+    return _anchor(asked, time_s / ratio, time_s, operation), float(report.mfu) * ratio
 
 
 def _measured(path: Any, base: catalog.Calibration, asked: AnchoredQuestion) -> tuple[catalog.Anchor, float]:
-    """Return the anchor of a file's row with the median ratio of measured to predicted, and its predicted MFU."""
+    """Return the anchor of a file's rows, by their geometric means, and the highest measured MFU."""
     facts = {"stack": asked.stack, "gpu": asked.chip, "model_name": asked.workload, "num_gpus": asked.chips or ""}
     if asked.trains:
         facts |= {
@@ -109,7 +109,7 @@ def _measured(path: Any, base: catalog.Calibration, asked: AnchoredQuestion) -> 
     scoring = score(path, base, defaults={name: str(cell) for name, cell in facts.items() if cell})
     if scoring.measurements.kind is not (MeasuredRun if asked.trains else MeasuredService):
         raise UserError(f"has rows of {'services' if asked.trains else 'training'}; the question is about the other")
-    rows = sorted((row for row in scoring.scored if not row.metric.memory), key=lambda row: row.time_ratio)
+    rows = [row for row in scoring.scored if not row.metric.memory]
     if not rows:
         skipped = [f"{each.reason}: {each.detail}" for each in scoring.outcomes if isinstance(each, Skip)]
         raise UserError(f"no row with a measured time; {' '.join(skipped[:1]) or 'memory only'}")
@@ -119,6 +119,12 @@ def _measured(path: Any, base: catalog.Calibration, asked: AnchoredQuestion) -> 
                 raise UserError(f"row at line {row.row.line}: {kind[:-1]} {own}, but the question is about {other}")
         if missing := [name for name in _COLUMNS if name in row.assumed]:
             raise UserError(f"row at line {row.row.line}: the plan of the run is unknown without {', '.join(missing)}")
-    row = rows[(len(rows) - 1) // 2]
-    step_s, operation = row.prediction.step_s, getattr(row.row, "operation", None) or catalog.BENCHMARK
-    return _anchor(asked, step_s / row.time_ratio, step_s, operation), row.prediction.mfu
+    operations = {getattr(row.row, "operation", None) or catalog.BENCHMARK for row in rows}
+    if len(operations) > 1:
+        raise UserError(f"has rows of {' and of '.join(sorted(operations))}: give those of one operation")
+    step_s, ratio = (
+        geometric_mean([of(row) for row in rows])
+        for of in (lambda row: row.prediction.step_s, lambda row: row.time_ratio)
+    )
+    mfu = max(row.prediction.mfu * row.time_ratio for row in rows)
+    return _anchor(asked, step_s / ratio, step_s, operations.pop(), len(rows)), mfu

@@ -206,7 +206,9 @@ def next_measurements(
     run = usual_run(rows)
     case = run.case
     assert case is not None
-    membership = scopes.membership(family_of(case.architecture), case.stack, catalog.software_family(case.stack))
+    membership = scopes.membership(
+        family_of(case.architecture), catalog.line_of(case.stack), catalog.software_family(case.stack)
+    )
     names = [each.name for each in CONSTANTS]
     found = candidates(run, dict(zip(names, (membership @ shifts).tolist(), strict=True)))
     known = measured_words(rows, run)

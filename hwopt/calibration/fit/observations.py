@@ -31,6 +31,7 @@ from hwopt.model.layers.parameters import chip_weights
 from hwopt.model.numerics.maximum import hard_maximum
 from hwopt.model.training.footprint import footprint
 from hwopt.model.training.schedule import step_time
+from hwopt.run_words import FUNCTIONAL
 
 COUNTED_QUALITY = ("A", "A-", "B+")
 """Quality grades of rows that are fitted; rows of lower quality and incomplete plans are scored, but not fitted."""
@@ -129,11 +130,17 @@ class Observations:
         software = [catalog.software_family(stack) for stack in stacks]
         studies = [study_of(row.row.source) for row in rows] if by_cell else [""] * len(rows)
         weights = _cell_weights(rows) if by_cell else np.array([float(not row.left_out) for row in rows])
+        if by_cell:  # functional runs are a condition of their own, which no constant is fitted to
+            weights = np.where([row.row.tuning == FUNCTIONAL for row in rows], 0.0, weights)
         known = lambda of: _run_by(of, studies, weights, least_studies)
-        scopes = scopes or Scopes.of(
-            known(families), known(stacks), known(software), sorted(set(studies) - {""}), own=not by_cell
-        )
-        membership = np.stack(list(map(cache(scopes.membership), families, stacks, software, studies)))
+        experts = [bool(float(case.workload.model.experts) > 1.0) for case in cases]
+        sources = [
+            (study, f"{study}, experts") if moe else (study,) for study, moe in zip(studies, experts, strict=True)
+        ]
+        named = sorted({name for each in sources for name in each}) if by_cell else ()
+        scopes = scopes or Scopes.of(known(families), known(stacks), known(software), named, own=not by_cell)
+        lines = [catalog.line_of(stack) for stack in stacks]
+        membership = np.stack(list(map(cache(scopes.membership), families, lines, software, sources)))
         groups = _groups([
             (case.workload, case.cluster, replace(case.plan, recompute_full=np.float64(row.prediction.recompute_full)))
             for row, case in zip(rows, cases, strict=True)
@@ -145,6 +152,11 @@ class Observations:
     def sources(self) -> np.ndarray:
         """Study of each run; fits hold out whole studies."""
         return np.array([study_of(row.row.source) for row in self.rows])
+
+    @property
+    def functional(self) -> np.ndarray:
+        """Whether each run has settings that are safe for any model, instead of those of benchmarks."""
+        return np.array([row.row.tuning == FUNCTIONAL for row in self.rows])
 
     @property
     def stacks(self) -> np.ndarray:

@@ -5,7 +5,7 @@ import numpy as np
 from hwopt.calibration.fit.observations import Observations
 from hwopt.calibration.fit.posterior import Posterior
 from hwopt.calibration.intervals import interval
-from hwopt.catalog import Calibration, software_family
+from hwopt.catalog import Calibration, line_of, software_family
 from hwopt.hardware.calibration import CONSTANTS, family_of
 
 MOVED = 0.5
@@ -33,7 +33,7 @@ def posterior_summary(
     """
     case, scopes = observations.rows[0].case, observations.scopes
     assert case is not None
-    on = scopes.membership(family_of(case.architecture), case.stack, software_family(case.stack))
+    on = scopes.membership(family_of(case.architecture), line_of(case.stack), software_family(case.stack))
     change, room = on @ (posterior.shifts - mean), np.sqrt(on**2 @ sd**2)
     left = np.sqrt(np.diag(on @ posterior.covariance @ on.T))
     level = [each.name for each in CONSTANTS].index("level")

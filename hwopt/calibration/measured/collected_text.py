@@ -189,6 +189,12 @@ def _dated(text: str) -> int:
     return next(dates, 0)
 
 
+def _model_year(cells: Cells) -> int:
+    """Return the year of the row's model, before which no software can have run it; 0 for a model outside the catalog."""
+    model = entry("workloads", cells.get("workload", "")) or lookup("workloads", cells.get("model_name", ""))
+    return int(catalog.record("workloads", model).si("year", 0.0)) if model else 0
+
+
 def stack(cells: Cells, architecture: str) -> tuple[str, bool]:
     """Return the software of a training run ("" if not named), and whether it is a guess.
 
@@ -206,13 +212,15 @@ def stack(cells: Cells, architecture: str) -> tuple[str, bool]:
 
 def _able(name: str, cells: Cells, architecture: str) -> str:
     """Return the stack of a software family for the row's year and chip; "" if it has no kernels for the chip."""
-    named = of_year(_generation(name, cells, architecture), year(cells))
+    named = _generation(name, cells, architecture)
+    if named in words.PROJECTS:
+        named = of_year(named, year(cells) or _model_year(cells))
     return named if runs_on(named, architecture) else ""
 
 
 def _generation(name: str, cells: Cells, architecture: str) -> str:
     """Resolve a software family to the stack of the row's year and chip."""
-    prose, date = _text(cells, "notes framework"), year(cells) or typical_year(architecture)
+    prose, date = _text(cells, "notes framework"), year(cells) or max(typical_year(architecture), _model_year(cells))
     if architecture.startswith("cdna") and name in {"nvidia", "nemo-2025", "torch"}:
         return "rocm-primus-2025"
     if name == "jax":

@@ -90,14 +90,17 @@ def runs_on(stack: str, architecture: str) -> bool:
     return not (architecture and families) or architecture in families
 
 
-_SINCE_2026 = {"rocm-primus-2025": "primus-2026", "jax-maxtext-tpu": "maxtext-2026"}
-"""Stack -> its successor for runs since 2026. Not for Megatron-Bridge before 26.08, whose runs are part of the fit of
-nemo-2025, nor for torchtitan and other trainers on PyTorch, whose memory of 2026 the older entries predict better."""
-
-
+@cache
 def of_year(stack: str, year: int) -> str:
-    """Return the stack that the users of a stack had in a year; `year`: 0 if unknown."""
-    return _SINCE_2026.get(stack, stack) if year >= 2026 else stack
+    """Return the stack that the users of a stack had in a year: its newest successor released until then.
+
+    **Arguments:** `stack`; `year`: 0 if unknown.
+    """
+    for name in catalog.names("stacks"):
+        text = catalog.record("stacks", name).text
+        if text.get("follows") == stack and int(str(text["released"])[:4]) <= year:
+            return of_year(name, year)
+    return stack
 
 
 def training_stack(architecture: str, year: int | None) -> str:

@@ -25,7 +25,10 @@ STACKS = (
     # words of a framework, a source or notes -> the stack that trains, or a family: jax, deepspeed, nvidia, torch, transformers
     (r"zero.?bubble", "zero-bubble"),
     (r"\btrl\b|\baccelerate\b", "transformers"),  # trainers of Hugging Face on PyTorch's FSDP2
-    (r"xtuner|llama-?factory|axolotl", "torch"),  # trainers of Hugging Face models, regardless of the publisher
+    (
+        r"xtuner|llama-?factory|axolotl|automodel",
+        "torch",
+    ),  # trainers of Hugging Face models, regardless of the publisher
     (r"megatron-deepspeed|deepspeed 0\.[3-7]|bigscience|mt-nlg", "megatron-deepspeed-2022"),
     (r"gaudi|habana|synapse", "optimum-habana"),
     (r"nanotron", "nanotron-2025"),
@@ -48,6 +51,9 @@ STACKS = (
     (r"nemo|dgxc|dgx cloud|transformer engine|megatron", "nvidia"),
     (r"\bfsdp|torch|litgpt|tinyllama|hugging ?face|olmo", "torch"),
 )
+
+PROJECTS = ("nemo-2025", "rocm-primus-2025", "jax-maxtext-tpu", "torchtitan-2024", "torchtitan-eager")
+"""Stacks whose words name a project, so that the row's year tells the release; words of the others name a release or a paper."""
 
 EIGHT_BIT = ((r"mlperf training v[3-9]", "yes"),)
 """Sources whose runs use 8-bit products on chips with support, even if a row does not say so. Since version 3.0, all
@@ -111,7 +117,7 @@ ANY = tuple(starmap(Rule, (
 RUN = tuple(starmap(Rule, (
     # runs that check that a recipe works, by settings that are safe for any model
     ("tuning", "source source_locator", r"verification card.*[ (](pretrain(?!_performance)|sft|peft)", "functional"),
-    ("tuning", "source", r"functional-test", "functional"),
+    ("tuning", "source", r"functional-test|regression baselines", "functional"),
     ("tuning", "notes", r"deterministic mode|untuned|no grouped gemm", "functional"),
     ("expert_routing", "notes", r"natural routing", "natural"),
     # adapters of rank 8-16 on a 7-70 B model hold 0.1-0.5 % of its weights (arXiv 2106.09685)

@@ -96,6 +96,37 @@ def release_spread(rows: Sequence[Scored]) -> dict[str, float | int | None]:
     return {"configurations": len(spreads), "median": median, "p90": p90}
 
 
+class Trend(NamedTuple):
+    """Change of the step time of the same runs from release to release of their software."""
+
+    recipes: int  # configurations with several releases
+    per_year: float  # change of the logarithm of the step time in a year
+    sd: float  # its standard error, recipes independent
+
+
+def release_trend(rows: Sequence[Scored]) -> Trend | None:
+    """Return how fast runs became faster with newer releases: regression of log times on dates, a level for each configuration.
+
+    `b = sum (d - mean d) (y - mean y) / sum (d - mean d)^2`, where y is the log time, d the date in years, and means are those
+    of a configuration. Rows that their source calls regressions count as well. None without configurations of several dates.
+    """
+    groups: dict[tuple, dict[float, float]] = defaultdict(dict)
+    for scored in rows:
+        if scored.row.release is not None and len(scored.row.release) > 1:
+            year, month = scored.row.release[:2]
+            date = (year if year > 2000 else 2000 + year) + (month - 0.5) / 12.0
+            log_time = math.log(scored.row.measured_value) * (-1.0 if scored.metric.rate else 1.0)
+            groups[(*_configuration(scored), scored.row.measured_metric)][date] = log_time
+    repeated = [(np.array(list(g)), np.array(list(g.values()))) for g in groups.values() if len(g) > 1]
+    if not repeated:
+        return None
+    along = [(dates - dates.mean(), times - times.mean()) for dates, times in repeated]
+    spread = sum(float(d @ d) for d, _ in along)
+    slope = sum(float(d @ y) for d, y in along) / spread
+    sd = math.sqrt(sum(float(d @ (y - slope * d)) ** 2 for d, y in along)) / spread
+    return Trend(len(repeated), slope, sd)
+
+
 def fit_baseline(rows: Sequence[Scored]) -> dict[str, float]:
     """Fit the constant-MFU baseline: one utilization per accelerator, the median over its cells; set each row's baseline.
 

@@ -1,4 +1,4 @@
-"""Anchors: scaling of the step time by one measured run, narrower intervals, refused values."""
+"""Anchors: scaling of the step time by measured runs, narrower intervals, refused values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LOG = Path(__file__).parent / "logs" / "torchtitan.log"
 PLAN = "tp=1,pp=1,cp=1,vpp=1,mbs=1,zero=1,recompute=none"
 RUN = ["--workload", "llama3.1-8b", "--chip", "h100-sxm", "--chips", "64", "--global-batch", "256"]
 SERVICE = ["--workload", "llama3.1-8b", "--chip", "h100-sxm", "--chips", "1", "--mode", "decode", "--precision", "bf16"]
-WEIGHT = calibration_table("own_runs")["anchored"]["weight"]
+WEIGHT = 1.0 / (1.0 + calibration_table("own_runs")["anchored"]["worth"])
 
 
 def case(operation: str = catalog.BENCHMARK, constants: str = catalog.CALIBRATED):
@@ -149,7 +149,24 @@ def test_a_file_is_of_the_machine_in_question_and_states_its_plan(tmp_path):
         + "".join(f"llama3-8b,h100-sxm,8,8192,64,iter_time_s,{x},1,1,1\n" for x in (9, 20, 10))
     )
     found = Anchor.read(anchored(path, catalog.CALIBRATED, asked()))
-    assert found is not None and found.measured_s == pytest.approx(10.0)
+    assert found is not None and found.measured_s == pytest.approx(1800.0 ** (1 / 3), rel=1e-4) and found.runs == 3
+    worth = calibration_table("own_runs")["anchored"]["worth"]
+    assert found.weight == pytest.approx(3.0 / (3.0 + worth)) and "anchored on your 3 runs: " in str(found)
+    path.write_text(
+        f"{head},tp,pp,micro_batch,operation\n"
+        + "".join(f"llama3-8b,h100-sxm,8,8192,64,iter_time_s,9,1,1,1,{each}\n" for each in ("production", "benchmark"))
+    )
+    with pytest.raises(UserError, match="rows of benchmark and of production"):
+        anchored(path, catalog.CALIBRATED, asked())
+
+
+def test_runs_beyond_those_learned_from_narrow_no_further():
+    """Weights and widths are learned from up to three runs of a cluster."""
+    of = lambda runs: Anchor(catalog.CALIBRATED, 1.2, 1.0, "hopper nemo-2024", catalog.BENCHMARK, runs)
+    assert of(1).weight < of(2).weight < of(3).weight == of(30).weight < 1.0
+    around = [interval(case()[0], "hopper", "nemo-2024", of(n).calibration()) for n in (1, 3, 30)]
+    assert around[0].time >= around[1].time == around[2].time
+    assert of(30).calibration().runs == catalog.calibration().runs + 30
 
 
 def test_parts_of_a_plan_that_a_search_would_choose():
@@ -220,7 +237,7 @@ def test_a_service_is_scaled_by_its_own_anchor_alone(capsys):
     token_s = before["time_per_output_token_full_batch_s"]
     assert main([*flags, "--anchor", f"tpot={1e3 * 1.2 * token_s:.6g}ms", "--json"]) == 0
     after = json.loads(capsys.readouterr().out)
-    weight = calibration_table("own_runs")["anchored_service"]["weight"]
+    weight = 1.0 / (1.0 + calibration_table("own_runs")["anchored_service"]["worth"])
     assert after["time_per_output_token_full_batch_s"] / token_s == pytest.approx(1.2**weight, rel=0.02)
     assert main([*flags, "--anchor", "step=20ms"]) == 2
     assert "is not a measured value of a service: known: tpot, ttft" in capsys.readouterr().err

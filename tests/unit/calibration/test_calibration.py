@@ -147,6 +147,9 @@ def test_across_predicts_only_what_was_asked(observed):
 def test_widths_hold_what_they_say_and_never_narrow():
     random = np.random.default_rng(1)
     features = (random.random((3000, len(TERMS))) < 0.2).astype(float)
+    features[:, [TERMS.index(name) for name in ("kinds", "newer")]] = (
+        0.0  # their floors would widen what has no effect here
+    )
     spread = 0.1 * np.exp(0.9 * features[:, TERMS.index("moe")])
     errors = np.abs(spread * random.standard_normal(3000))
     widths = fit_widths(errors, features, np.ones(3000))

@@ -20,7 +20,7 @@ METRIC = {"measured_metric": "mfu"}
 def test_a_row_without_words_says_nothing():
     assert inferred_columns() == {}
     assert inferred_columns(notes="NeMo container 26.02.01; pretrain", recompute="full") == {
-        "recompute_layers": "1", "release": "26.02.01", "stack": "nemo-2025", "assumed": "stack", "year": "2026",
+        "recompute_layers": "1", "release": "26.02.01", "stack": "megatron-bridge-2026", "assumed": "stack", "year": "2026",
     }  # fmt: skip
 
 
@@ -311,9 +311,10 @@ def test_stack_from_words(source, notes, architecture, name):
 @pytest.mark.parametrize(
     ("framework", "notes", "architecture", "before", "name"),
     [
-        ("Megatron-Bridge", "", "hopper", "nemo-2025", "nemo-2025"),  # before 26.08
-        ("torchtitan", "FSDP+compile", "hopper", "torchtitan-2024", "torchtitan-2024"),
-        ("prime-rl (PyTorch FSDP2, torch.compile)", "", "hopper", "torchtitan-2024", "torchtitan-2024"),
+        ("Megatron-Bridge", "", "hopper", "nemo-2025", "megatron-bridge-2026"),
+        ("torchtitan", "FSDP+compile", "hopper", "torchtitan-2024", "torchtitan-2026"),
+        ("prime-rl (PyTorch FSDP2, torch.compile)", "", "hopper", "torchtitan-2024", "torchtitan-2026"),
+        ("NeMo Automodel", "", "hopper", "torchtitan-2024", "torchtitan-2026"),
         ("TRL (FSDP2, ring attention)", "torch.compile", "hopper", "torchtitan-2024", "pytorch-fsdp2-2026"),
         ("TRL (FSDP2, ring attention)", "eager", "hopper", "torchtitan-eager", "pytorch-fsdp2-eager-2026"),
         ("Primus (Megatron-LM)", "", "cdna3", "rocm-primus-2025", "primus-2026"),

@@ -86,11 +86,25 @@ def test_scopes_add_up():
     scopes = Scopes.of(["ampere", "hopper"], ["nemo-2024"])
     shifts = np.arange(1.0, len(scopes.entries) + 1.0)
     names = [constant.name for constant in CONSTANTS]
-    total = dict(zip(names, scopes.membership("hopper", "nemo-2024") @ shifts, strict=True))
+    total = dict(zip(names, scopes.membership("hopper", ["nemo-2024"]) @ shifts, strict=True))
     own = {("gemm_efficiency", "all"), ("gemm_efficiency", "family:hopper")}
     expected = sum(shift for entry, shift in zip(scopes.entries, shifts, strict=True) if entry in own)
     assert float(total["gemm_efficiency"]) == pytest.approx(expected)
-    stranger = scopes.membership("tpu", "jax-maxtext-tpu") @ shifts
+    stranger = scopes.membership("tpu", ["jax-maxtext-tpu"]) @ shifts
     shared = shifts[scopes.entries.index(("gemm_efficiency", "all"))]
     assert stranger[names.index("gemm_efficiency")] == shared
     assert family_of("cdna3") == family_of("cdna2") == "cdna" and family_of("tpu") == "tpu"
+
+
+def test_a_release_keeps_the_shifts_of_those_before_it():
+    """And adds its own: 0.1 of the older, 0.02 of the newer."""
+    scopes = Scopes.of([], ["nemo-2025", "megatron-bridge-2026"])
+    shifts = np.array(
+        [{"stack:nemo-2025": 0.1, "stack:megatron-bridge-2026": 0.02}.get(of, 0.0) for _, of in scopes.entries]
+    )
+    fitted = catalog.Calibration("two releases", scopes, shifts)
+    assert catalog.line_of("megatron-bridge-2026")[:3] == ("megatron-bridge-2026", "nemo-2025", "nemo-2024")
+    assert catalog.line_of("prime-rl-2026") == ("prime-rl-2026",)  # on torchtitan's constants, not in its line
+    assert catalog.line_of("my own") == ("my own",)
+    assert fitted.totals("hopper", "nemo-2025")["elementwise"] == pytest.approx(0.1)
+    assert fitted.totals("hopper", "megatron-bridge-2026")["elementwise"] == pytest.approx(0.12)
