@@ -166,8 +166,8 @@ MOST_ANCHORS = 3
 class Anchor(NamedTuple):
     """Measured runs of the machine in question: they scale the global step-time factor of a calibration.
 
-    The factor becomes `(measured / predicted)^w` with the geometric means of n runs and `w = n / (n + k)`. The runs k that the
-    calibration itself is worth and the half width of the interval afterwards are learned from published clusters: one or three
+    The factor becomes `(measured / predicted)^w` with the geometric means of n runs and `w = n / (n + k)`. The calibration itself
+    counts as k runs. This number and the half width of the interval afterwards are learned from published clusters: one or three
     plans given, the others predicted (`results/benchmarks/own_runs.py`). An anchor is written as the name of the constants, so
     that answers state it and commands accept it in `--constants`.
     """
@@ -199,7 +199,7 @@ class Anchor(NamedTuple):
     def weight(self) -> float:
         """Return the exponent of measured over predicted time."""
         runs = min(self.runs, MOST_ANCHORS)
-        return runs / (runs + self._learned["worth"])
+        return runs / (runs + self._learned["prior_runs"])
 
     @property
     def _learned(self) -> Mapping[str, float]:

@@ -3,10 +3,10 @@
     python -m results.benchmarks.accuracy           # after a change of what is fitted
     python -m results.benchmarks.accuracy --table   # table and figure alone, by the shipped constants, which stay
 
-A few minutes. Every test of the table is on runs that the constants have not seen, what was asked beside it, the worst
-explained. Rewrites `hwopt/data/calibrations/published.toml`, `results/reference/accuracy.txt` and
-`results/figures/accuracy.png`; a fit also writes `results/reference/constants.txt`, which says what moved. What hangs on the
-constants is made anew by `refit`, whose first step this is.
+A quarter of an hour. Every test of the table is on runs that the constants have not seen; targets are next to it, and the
+worst cells are explained. Rewrites `hwopt/data/calibrations/published.toml`, `results/reference/accuracy.txt` and
+`results/figures/accuracy.png`. A fit also writes `results/reference/constants.txt`, the list of constants that moved.
+`refit`, whose first step this is, regenerates the results that depend on the constants.
 """
 
 from __future__ import annotations

@@ -310,8 +310,8 @@ def service_clusters(paths: Sequence[Path] = (RUNS / "inference.csv",)) -> Clust
     return {key: list(each.values()) for key, each in plans.items() if len(each) >= FEWEST_PLANS}
 
 
-def worth(weight: float) -> float:
-    """Runs that the constants are worth, where one run counts with a weight."""
+def prior_runs(weight: float) -> float:
+    """Number of runs that the constants count as, where one run has a weight."""
     return 1.0 / max(weight, 1e-9) - 1.0
 
 
@@ -331,7 +331,7 @@ def anchored(clusters: Clusters, weight: float, runs: int) -> dict[tuple, tuple[
     found = {}
     for key, plans in clusters.items():
         ratio, given = np.array([plan.log_ratio for plan in plans]), _given(plans, runs)
-        level = given @ ratio / (runs + worth(weight))
+        level = given @ ratio / (runs + prior_runs(weight))
         after = ratio[None, :] - level[:, None]
         rate = np.array([plan.rate for plan in plans])
         found[key] = after[~given], np.abs(np.expm1(np.where(rate[None, :], -after, after)))[~given]
@@ -395,7 +395,7 @@ def anchor_table(name: str, clusters: Clusters, training: bool) -> tuple[list[st
             of, plans = errors(weight, runs), sum(map(len, clusters.values()))
             line = f"{weight:<60.1f}{len(of):9}{plans:7}{100 * np.median(of):8.1f}%{100 * of.mean():7.1f}%"
             lines.append(line + (f"{half:11.1f}%{100 * inside:18.1f}%" if weight == best else ""))
-    return lines, dict(zip(("worth", "base", "published", "log_runs"), (worth(best), *map(float, found)), strict=True))
+    return lines, dict(zip(("prior_runs", "base", "published", "log_runs"), (prior_runs(best), *map(float, found)), strict=True))
 
 
 def _tuned(row: Scored) -> bool:
@@ -428,7 +428,7 @@ def save(coefficients: np.ndarray, anchors: dict[str, dict[str, float]]) -> None
         "# exp(base + log_runs ln n + single (of one configuration) + log_residual ln(what the fit leaves)",
         "# + published ln(half width before)).",
         "# After an anchor: exp(base + published ln(half width before) + log_runs ln n); the level is",
-        "# (measured / predicted)^(n / (n + worth)).",
+        "# (measured / predicted)^(n / (n + prior_runs)).",
         "# Written by python -m results.benchmarks.own_runs.",
         "[half_widths]",
     ]

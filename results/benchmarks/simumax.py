@@ -1,10 +1,10 @@
-"""SimuMax beside hwopt on the open runs that it can express. From the top of a checkout:
+"""SimuMax compared with hwopt on the open runs that it can express. From the top of a checkout:
 
     SIMUMAX=path/to/its/checkout python -m results.benchmarks.simumax
 
 SimuMax (MooreThreads/SimuMax on GitHub, Apache-2.0; wants pandas, sympy, tabulate, graphviz and tqdm) times the operators of
 a step with efficiencies measured on the chip. Runs that it can express: chips for which its checkout has a system file, formats
-that the file has an efficiency for, transformers with one kind of layer after the dense ones, ZeRO of level 0 or 1, layers that its
+that the file has an efficiency for, transformers with one type of layer after the dense ones, ZeRO of level 0 or 1, layers that its
 stages and chunks divide, a plan that says all. A window is given it as sparser attention, the loss as one fused kernel, sends of
 the pipeline as synchronous, which its chunks need. Its context parallelism exchanges heads. It checks no memory here. Ours are
 predicted by the shipped constants without the study. Writes `results/reference/simumax.txt`.

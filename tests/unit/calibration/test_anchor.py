@@ -27,7 +27,7 @@ LOG = Path(__file__).parent / "logs" / "torchtitan.log"
 PLAN = "tp=1,pp=1,cp=1,vpp=1,mbs=1,zero=1,recompute=none"
 RUN = ["--workload", "llama3.1-8b", "--chip", "h100-sxm", "--chips", "64", "--global-batch", "256"]
 SERVICE = ["--workload", "llama3.1-8b", "--chip", "h100-sxm", "--chips", "1", "--mode", "decode", "--precision", "bf16"]
-WEIGHT = 1.0 / (1.0 + calibration_table("own_runs")["anchored"]["worth"])
+WEIGHT = 1.0 / (1.0 + calibration_table("own_runs")["anchored"]["prior_runs"])
 
 
 def case(operation: str = catalog.BENCHMARK, constants: str = catalog.CALIBRATED):
@@ -150,8 +150,8 @@ def test_a_file_is_of_the_machine_in_question_and_states_its_plan(tmp_path):
     )
     found = Anchor.read(anchored(path, catalog.CALIBRATED, asked()))
     assert found is not None and found.measured_s == pytest.approx(1800.0 ** (1 / 3), rel=1e-4) and found.runs == 3
-    worth = calibration_table("own_runs")["anchored"]["worth"]
-    assert found.weight == pytest.approx(3.0 / (3.0 + worth)) and "anchored on your 3 runs: " in str(found)
+    prior_runs = calibration_table("own_runs")["anchored"]["prior_runs"]
+    assert found.weight == pytest.approx(3.0 / (3.0 + prior_runs)) and "anchored on your 3 runs: " in str(found)
     path.write_text(
         f"{head},tp,pp,micro_batch,operation\n"
         + "".join(f"llama3-8b,h100-sxm,8,8192,64,iter_time_s,9,1,1,1,{each}\n" for each in ("production", "benchmark"))
@@ -237,7 +237,7 @@ def test_a_service_is_scaled_by_its_own_anchor_alone(capsys):
     token_s = before["time_per_output_token_full_batch_s"]
     assert main([*flags, "--anchor", f"tpot={1e3 * 1.2 * token_s:.6g}ms", "--json"]) == 0
     after = json.loads(capsys.readouterr().out)
-    weight = 1.0 / (1.0 + calibration_table("own_runs")["anchored_service"]["worth"])
+    weight = 1.0 / (1.0 + calibration_table("own_runs")["anchored_service"]["prior_runs"])
     assert after["time_per_output_token_full_batch_s"] / token_s == pytest.approx(1.2**weight, rel=0.02)
     assert main([*flags, "--anchor", "step=20ms"]) == 2
     assert "is not a measured value of a service: known: tpot, ttft" in capsys.readouterr().err
