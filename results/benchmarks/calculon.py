@@ -27,7 +27,7 @@ from hwopt import catalog
 from hwopt.calibration.fit.observations import complete
 from hwopt.calibration.validation.score import Cell, Scored, cells_of
 from hwopt.workload.training import TrainingRun
-from results.benchmarks.published_fit import fit_published
+from results.benchmarks.published_fit import leave_one_study_out, open_runs
 
 OUT = Path(__file__).parents[2] / "results" / "reference" / "calculon.txt"
 
@@ -195,8 +195,10 @@ def write(folder: Path | None, out: Path, table: Callable[[Sequence[Scored], np.
     if folder is None:
         print("name a checkout of the peer: see the top of the file", file=sys.stderr)
         return 2
-    evidence = fit_published(catalog.calibration())
-    text = table(evidence.observations.rows, evidence.by_source - evidence.observations.log_measured_s, folder)
+    observations, shipped = open_runs(), catalog.calibration()
+    assert shipped is not None
+    without, _ = leave_one_study_out(observations, shipped)
+    text = table(observations.rows, without - observations.log_measured_s, folder)
     out.write_text(text, encoding="utf-8")
     print(text, end="")
     return 0

@@ -395,7 +395,9 @@ def anchor_table(name: str, clusters: Clusters, training: bool) -> tuple[list[st
             of, plans = errors(weight, runs), sum(map(len, clusters.values()))
             line = f"{weight:<60.1f}{len(of):9}{plans:7}{100 * np.median(of):8.1f}%{100 * of.mean():7.1f}%"
             lines.append(line + (f"{half:11.1f}%{100 * inside:18.1f}%" if weight == best else ""))
-    return lines, dict(zip(("prior_runs", "base", "published", "log_runs"), (prior_runs(best), *map(float, found)), strict=True))
+    return lines, dict(
+        zip(("prior_runs", "base", "published", "log_runs"), (prior_runs(best), *map(float, found)), strict=True)
+    )
 
 
 def _tuned(row: Scored) -> bool:
