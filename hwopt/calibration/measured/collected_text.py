@@ -195,6 +195,11 @@ def _model_year(cells: Cells) -> int:
     return int(catalog.record("workloads", model).si("year", 0.0)) if model else 0
 
 
+def _after_nemo(name: str) -> bool:
+    """Return whether a stack is a release of NeMo or of Megatron-Bridge, its successor."""
+    return any(each.startswith("nemo-") for each in catalog.line_of(name))
+
+
 def stack(cells: Cells, architecture: str) -> tuple[str, bool]:
     """Return the software of a training run ("" if not named), and whether it is a guess.
 
@@ -362,7 +367,7 @@ def _run(cells: Cells) -> dict[str, str]:
         "offloaded_activations": _offloaded(cells),
         "logit_bytes": _logit_bytes(cells),
         "memory_formats": ",".join(f"{name}={word}" for name, word in _matches(words.MEMORY, cells).items() if word),
-        "gradient_bytes": columns["gradient_bytes"] if (used or "").startswith("nemo-") else "",
+        "gradient_bytes": columns["gradient_bytes"] if _after_nemo(used or "") else "",
         "interleaved": "" if cells.get("vpp") else columns["interleaved"],
         "scale_out_gbit_per_s": _number(gbit) if gbit else "",
         "flops_attention": attention,

@@ -24,6 +24,7 @@ class Rule(NamedTuple):
 STACKS = (
     # words of a framework, a source or notes -> the stack that trains, or a family: jax, deepspeed, nvidia, torch, transformers
     (r"zero.?bubble", "zero-bubble"),
+    (r"prime-?rl", "prime-rl-2026"),
     (r"\btrl\b|\baccelerate\b", "transformers"),  # trainers of Hugging Face on PyTorch's FSDP2
     (
         r"xtuner|llama-?factory|axolotl|automodel",

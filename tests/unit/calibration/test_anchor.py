@@ -73,7 +73,7 @@ def test_the_interval_contains_the_run_itself(times):
     after = float(evaluate_in_numpy(estimate, *case(constants=constants)).step_time_s)
     around = interval(case()[0], "hopper", "nemo-2024", catalog.calibration(constants))
     assert (
-        around is not None and abs(math.log(after / (times * before))) <= around.time + 0.02
+        around is not None and abs(math.log(after / (times * before))) <= around.time + 0.04
     )  # the overhead of a step stays
 
 

@@ -313,7 +313,7 @@ def test_stack_from_words(source, notes, architecture, name):
     [
         ("Megatron-Bridge", "", "hopper", "nemo-2025", "megatron-bridge-2026"),
         ("torchtitan", "FSDP+compile", "hopper", "torchtitan-2024", "torchtitan-2026"),
-        ("prime-rl (PyTorch FSDP2, torch.compile)", "", "hopper", "torchtitan-2024", "torchtitan-2026"),
+        ("prime-rl (PyTorch FSDP2, torch.compile)", "", "hopper", "prime-rl-2026", "prime-rl-2026"),
         ("NeMo Automodel", "", "hopper", "torchtitan-2024", "torchtitan-2026"),
         ("TRL (FSDP2, ring attention)", "torch.compile", "hopper", "torchtitan-2024", "pytorch-fsdp2-2026"),
         ("TRL (FSDP2, ring attention)", "eager", "hopper", "torchtitan-eager", "pytorch-fsdp2-eager-2026"),

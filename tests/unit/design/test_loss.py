@@ -126,7 +126,8 @@ def test_a_fixed_variable_and_a_freed_number():
 
 def test_a_certified_plan_is_reproduced():
     """With its whole numbers and the shares of layers that follow from them, its objective is the answer's."""
-    question, plan = hwopt.objective("train_cost"), {"tp": 8, "cp": 2, "pp": 16, "virtual_stages": 8, "micro_batch": 1}
+    question = hwopt.objective("train_cost", time_budget_s=92 * 86400.0)
+    plan = {"tp": 8, "cp": 2, "pp": 16, "virtual_stages": 8, "micro_batch": 1}
     plan |= {"zero": 1, "chips": 11264, "scale_up_domain": 24, "chips_per_rack": 24, "global_batch_sequences": 2112}
     answer = hwopt.optimize(question, regime="relaxed", bounds={name: (each, each) for name, each in plan.items()})
     stages = {name: float(getattr(answer.inputs.plan, name)) for name in ("fullest_stage", "last_stage")}

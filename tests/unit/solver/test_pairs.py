@@ -171,7 +171,7 @@ def test_no_design_is_below_the_bound_of_a_box_that_holds_it(limits):
 TINY = {
     "nics_per_server": (1, 2), "prefill_nics_per_server": (1, 2), "chips_per_rack": (8, 16), "prefill_chips_per_rack": (8, 8),
     "clock_ratio": (0.8, 0.8), "prefill_clock_ratio": (0.9, 0.9), "tp": (1, 2), "pp": (1, 1), "batch": (92, 96),
-    "replicas": (7, 16), "prefill_tp": (1, 1), "prefill_pp": (1, 2), "prefill_batch": (1, 2), "prefill_replicas": (28, 40),
+    "replicas": (7, 16), "prefill_tp": (1, 1), "prefill_pp": (1, 2), "prefill_batch": (1, 2), "prefill_replicas": (32, 44),
 }  # fmt: skip
 """Few integers, both clocks kept."""
 
