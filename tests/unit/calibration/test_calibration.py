@@ -198,7 +198,9 @@ def test_several_sources_are_left_out_whole(tmp_path, monkeypatch):
 def test_one_scale_moves_one_constant(tmp_path):
     path = _subset(tmp_path, lambda row: "SimuMax" in row["source"])
     result = calibrate(path, only=["stack_gemm_efficiency"])
-    assert [entry["constant"] for entry in result["moved"]] == ["stack_gemm_efficiency"]
+    assert {entry["constant"] for entry in result["moved"]} == {
+        "stack_gemm_efficiency"
+    }  # of a release and those before it
     assert result["out"] is None
 
 

@@ -119,7 +119,7 @@ def free(question):
     return hwopt.optimize(dataclasses.replace(question, capex_budget_usd=1e9), bounds=PARTS)
 
 
-OUTCOMES = {9e6: Outcome.best_found, 7.5e6: Outcome.not_found}
+OUTCOMES = {9.6e6: Outcome.best_found, 7.5e6: Outcome.not_found}
 
 
 @pytest.mark.parametrize("limit", OUTCOMES)
