@@ -215,7 +215,11 @@ def _one_scale_errors(evidence: PublishedFit, of: np.ndarray) -> np.ndarray:
 
 
 def _trend_lines(observations: Observations) -> list[str]:
-    """How much faster the same runs became with newer releases; the fit does not use it."""
+    """How much faster the same runs became with newer releases; the fit does not use it.
+
+    Applied to the dates of runs it made left-out errors 12.5 and 16.3 % (median, mean) instead of 11.9 and 16.2 %, and later runs
+    21 and 26 % instead of 22 and 26 % (280 cells of models with one type of layer).
+    """
     rows = np.array(observations.rows, dtype=object)
     family = np.array([catalog.software_family(stack) for stack in observations.stacks])
     experts = np.array([float(row.case.workload.model.experts) > 1.0 for row in rows])

@@ -42,7 +42,6 @@ from hwopt.calibration.validation.validate import score
 from hwopt.catalog import Calibration
 from hwopt.catalog.calibrations import MOST_ANCHORS
 from hwopt.hardware.calibration import CONSTANTS, OWN, Scopes
-from hwopt.run_words import FUNCTIONAL
 from results.benchmarks.interval_width import beyond, conformal_quantile, open_half_widths, weighted_quantile
 from results.benchmarks.published_fit import RUNS, TABLES
 
@@ -401,7 +400,7 @@ def anchor_table(name: str, clusters: Clusters, training: bool) -> tuple[list[st
 
 
 def _tuned(row: Scored) -> bool:
-    return complete(row) and row.row.tuning != FUNCTIONAL
+    return complete(row) and not row.functional
 
 
 def _line(name: str, tried: Sequence[tuple[Trial, np.ndarray]], functional: bool = False) -> str:
@@ -412,7 +411,7 @@ def _line(name: str, tried: Sequence[tuple[Trial, np.ndarray]], functional: bool
         widened = np.hypot(half, trial.open_)
         columns = (*errors, trial.log_ratio, widened, np.abs(trial.log_ratio) <= widened)
         for row, *each in zip(trial.rows, *columns, strict=True):
-            if complete(row) and _tuned(row) != functional:
+            if complete(row) and row.functional == functional:
                 cells[row.cell].append((each[0], each[1], each[2], each[3], each[4]))
     before, after, bias, half, inside = np.array([np.mean(each, axis=0) for each in cells.values()]).T
     held = np.array([held for each in cells.values() for *_, held in each])

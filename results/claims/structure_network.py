@@ -130,7 +130,7 @@ def two_levels() -> Finding:
         f"{inside:.0f} GB/s inside, {across:.0f} GB/s across; one level of {across:.0f} GB/s takes {slower:.2f} "
         "times as long",
         either(inside > across and tp <= domain and slower > 1.0),
-        f"the best plan of {MANY:,} H100 keeps tp={tp:.0f} inside the {domain:.0f} chips of a server, and a step "
+        f"the best plan of {MANY:,} H100 has tp={tp:.0f} on servers of {domain:.0f} chips, and a step "
         f"without the inner level takes {slower:.2f} times as long; the line moves: a GB200 has "
         f"{si('chips', 'gb200', 'scale_up_domain'):.0f} chips inside, and a TPU v4 pod is one torus of "
         f"{si('chips', 'tpu-v4', 'scale_up_domain'):,.0f}",

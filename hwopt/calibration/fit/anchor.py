@@ -39,7 +39,8 @@ def anchored(anchor: str | os.PathLike[str], constants: str | Path, asked: Ancho
     **Arguments:**
 
     - `anchor`: value of the run in question, such as `step=4.2s` (names: `METRICS`); or a CSV file or a log of
-      measured runs of the same chip and software. Several rows count by their geometric mean.
+      measured runs of the same chip and software. Several rows count by their geometric mean; each
+      configuration counts as one run.
     - `constants`: constants to scale.
     - `asked`: the question.
 
@@ -127,4 +128,5 @@ def _measured(path: Any, base: catalog.Calibration, asked: AnchoredQuestion) -> 
         for of in (lambda row: row.prediction.step_s, lambda row: row.time_ratio)
     )
     mfu = max(row.prediction.mfu * row.time_ratio for row in rows)
-    return _anchor(asked, step_s / ratio, step_s, operations.pop(), len(rows)), mfu
+    configurations = len({row.row.configuration for row in rows})  # repeats of a run tell no more about other plans
+    return _anchor(asked, step_s / ratio, step_s, operations.pop(), configurations), mfu

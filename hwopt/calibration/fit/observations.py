@@ -31,7 +31,6 @@ from hwopt.model.layers.parameters import chip_weights
 from hwopt.model.numerics.maximum import hard_maximum
 from hwopt.model.training.footprint import footprint
 from hwopt.model.training.schedule import step_time
-from hwopt.run_words import FUNCTIONAL
 
 COUNTED_QUALITY = ("A", "A-", "B+")
 """Quality grades of rows that are fitted; rows of lower quality and incomplete plans are scored, but not fitted."""
@@ -131,11 +130,11 @@ class Observations:
         studies = [study_of(row.row.source) for row in rows] if by_cell else [""] * len(rows)
         weights = _cell_weights(rows) if by_cell else np.array([float(not row.left_out) for row in rows])
         if by_cell:  # functional runs are a condition of their own, which no constant is fitted to
-            weights = np.where([row.row.tuning == FUNCTIONAL for row in rows], 0.0, weights)
+            weights = np.where([row.functional for row in rows], 0.0, weights)
         known = lambda of: _run_by(of, studies, weights, least_studies)
-        experts = [bool(float(case.workload.model.experts) > 1.0) for case in cases]
         sources = [
-            (study, f"{study}, experts") if moe else (study,) for study, moe in zip(studies, experts, strict=True)
+            (study, f"{study}, experts") if float(case.workload.model.experts) > 1.0 else (study,)
+            for study, case in zip(studies, cases, strict=True)
         ]
         named = sorted({name for each in sources for name in each}) if by_cell else ()
         scopes = scopes or Scopes.of(known(families), known(stacks), known(software), named, own=not by_cell)
@@ -155,8 +154,8 @@ class Observations:
 
     @property
     def functional(self) -> np.ndarray:
-        """Whether each run has settings that are safe for any model, instead of those of benchmarks."""
-        return np.array([row.row.tuning == FUNCTIONAL for row in self.rows])
+        """Whether each run is functional (`Scored.functional`)."""
+        return np.array([row.functional for row in self.rows])
 
     @property
     def stacks(self) -> np.ndarray:

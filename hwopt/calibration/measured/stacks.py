@@ -96,11 +96,10 @@ def of_year(stack: str, year: int) -> str:
 
     **Arguments:** `stack`; `year`: 0 if unknown.
     """
-    for name in catalog.names("stacks"):
-        text = catalog.record("stacks", name).text
-        if text.get("follows") == stack and int(str(text["released"])[:4]) <= year:
-            return of_year(name, year)
-    return stack
+    texts = {name: catalog.record("stacks", name).text for name in catalog.names("stacks")}
+    newer = [(str(text["released"]), name) for name, text in texts.items() if text.get("follows") == stack]
+    known = [each for each in newer if int(each[0][:4]) <= year]
+    return of_year(max(known)[1], year) if known else stack
 
 
 def training_stack(architecture: str, year: int | None) -> str:

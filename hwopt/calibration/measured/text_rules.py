@@ -29,7 +29,7 @@ STACKS = (
     (
         r"xtuner|llama-?factory|axolotl|automodel",
         "torch",
-    ),  # trainers of Hugging Face models, regardless of the publisher
+    ),  # they train Hugging Face models, regardless of the publisher
     (r"megatron-deepspeed|deepspeed 0\.[3-7]|bigscience|mt-nlg", "megatron-deepspeed-2022"),
     (r"gaudi|habana|synapse", "optimum-habana"),
     (r"nanotron", "nanotron-2025"),

@@ -11,6 +11,7 @@ import numpy as np
 from hwopt.calibration.measured.columns import METRICS, MeasuredMetric
 from hwopt.calibration.validation.join import MeasuredCase, Prediction
 from hwopt.calibration.validation.skip import SkipReason
+from hwopt.run_words import FUNCTIONAL
 
 Cell = tuple[str, str, str]
 """Source, model, accelerator."""
@@ -48,6 +49,11 @@ class Scored:
         """Predicted over measured step time, for any measured metric."""
         ratio = self.predicted / self.row.measured_value
         return 1.0 / ratio if self.metric.rate else ratio
+
+    @property
+    def functional(self) -> bool:
+        """Whether the run has settings that are safe for any model, instead of those of benchmarks; False for services."""
+        return getattr(self.row, "tuning", None) == FUNCTIONAL
 
     @property
     def cell(self) -> Cell:

@@ -146,12 +146,20 @@ def test_a_file_is_of_the_machine_in_question_and_states_its_plan(tmp_path):
         anchored(path, catalog.CALIBRATED, asked())
     path.write_text(
         f"{head},tp,pp,micro_batch\n"
-        + "".join(f"llama3-8b,h100-sxm,8,8192,64,iter_time_s,{x},1,1,1\n" for x in (9, 20, 10))
+        + "".join(f"llama3-8b,h100-sxm,8,8192,{n},iter_time_s,{x},1,1,1\n" for n, x in ((64, 9), (128, 20), (72, 10)))
     )
     found = Anchor.read(anchored(path, catalog.CALIBRATED, asked()))
     assert found is not None and found.measured_s == pytest.approx(1800.0 ** (1 / 3), rel=1e-4) and found.runs == 3
     prior_runs = calibration_table("own_runs")["anchored"]["prior_runs"]
     assert found.weight == pytest.approx(3.0 / (3.0 + prior_runs)) and "anchored on your 3 runs: " in str(found)
+    path.write_text(
+        f"{head},tp,pp,micro_batch\n"
+        + "".join(f"llama3-8b,h100-sxm,8,8192,64,iter_time_s,{x},1,1,1\n" for x in (9, 10, 11))
+    )
+    repeated = Anchor.read(anchored(path, catalog.CALIBRATED, asked()))
+    assert (
+        repeated is not None and repeated.runs == 1 and repeated.measured_s == pytest.approx(990.0 ** (1 / 3), rel=1e-4)
+    )
     path.write_text(
         f"{head},tp,pp,micro_batch,operation\n"
         + "".join(f"llama3-8b,h100-sxm,8,8192,64,iter_time_s,9,1,1,1,{each}\n" for each in ("production", "benchmark"))

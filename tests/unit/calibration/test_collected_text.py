@@ -11,6 +11,7 @@ import pytest
 
 from hwopt.calibration.measured.collected_text import accelerator, complete, links_gbit_per_s, stack, write
 from hwopt.calibration.measured.columns import MeasuredRun, MeasuredService, inferred
+from hwopt.calibration.measured.stacks import of_year
 from hwopt.errors import UserError
 from tests.evidence_cases import inferred_columns
 
@@ -563,3 +564,11 @@ def test_the_script_says_in_one_line_what_is_wrong(tmp_path, monkeypatch):
 )
 def test_memory_formats(cells, formats):
     assert inferred_columns(**cells).get("memory_formats", "") == formats
+
+
+def test_the_newest_successor_of_a_year_is_taken():
+    """Of several stacks that follow one, and of their successors in turn."""
+    assert of_year("nemo-2025", 2025) == "nemo-2025" and of_year("nemo-2025", 2026) == "megatron-bridge-2026"
+    assert of_year("torch-fsdp-2023", 2024) in {"torchtitan-2024", "torchtitan-eager"}
+    assert of_year("torch-fsdp-2023", 2026) == "pytorch-fsdp2-2026"
+    assert of_year("my own", 2026) == "my own"
