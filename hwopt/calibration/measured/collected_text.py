@@ -241,7 +241,7 @@ def _generation(name: str, cells: Cells, architecture: str) -> str:
     if name in ("torch", "transformers"):
         compiled = affirms("compil", prose)
         own = "torchtitan-eager" if compiled is False or affirms(r"\beager\b", prose) else "torchtitan-2024"
-        if name == "transformers" and date >= 2026:
+        if date >= 2026 and (name == "transformers" or affirms("fsdp2", prose)):
             return "pytorch-fsdp2-2026" if own == "torchtitan-2024" else "pytorch-fsdp2-eager-2026"
         return own if date >= 2024 or compiled else "torch-fsdp-2023"
     return megatron(architecture, date) if name == "nvidia" else name

@@ -149,11 +149,11 @@ def test_the_rest_of_the_columns_in_words():
 @pytest.mark.parametrize(
     ("framework", "notes", "name"),
     [
-        ("KempnerForge (PyTorch FSDP2, torch.compile)", "", "torchtitan-2026"),
+        ("KempnerForge (PyTorch FSDP2, torch.compile)", "", "pytorch-fsdp2-2026"),
         ("KempnerForge (PyTorch FSDP2, no compile for MoE)", "", "pytorch-fsdp2-eager-2026"),
         ("PyTorch FSDP2", "torch.compile off", "pytorch-fsdp2-eager-2026"),
         ("PyTorch FSDP2", "eager", "pytorch-fsdp2-eager-2026"),
-        ("PyTorch FSDP2", "", "torchtitan-2026"),
+        ("PyTorch FSDP2", "", "pytorch-fsdp2-2026"),
     ],
 )
 def test_pytorch_without_compilation_is_not_read_as_compiled(framework, notes, name):
