@@ -59,9 +59,9 @@ class Constant:
     """One calibrated constant and the priors of its shifts.
 
     Priors are standard deviations of the shift, by scope. They come from the range that the literature gives for the
-    constant: a third to a half of its width, over all scopes together. What differs between machines or software is mostly
-    theirs: HBM efficiency belongs to a chip family, host times to a stack. Narrow shared priors keep a single source from
-    moving these constants for all machines. The prior of the user's own runs is the deviation of one source from its
+    constant: a third to a half of its width, over all scopes together. Most of HBM efficiency belongs to a chip
+    family, most of a host time to a stack. Narrow shared priors keep a single source from moving these constants for all
+    machines. The prior of the user's own runs is the deviation of one source from its
     stack and chips. Of the values tried, it is the one that best predicts the other runs of a source from one to ten of
     its runs (`results/benchmarks/own_runs.py`). Constants without this prior gained nothing from it.
     """

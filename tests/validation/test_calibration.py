@@ -56,14 +56,13 @@ def test_every_source_is_held_out(held_out):
 def test_errors_on_sources_not_seen(held_out, table):
     absolute, signed = _cells(held_out, table)
     assert len(absolute) > 80
-    # Before the constants described runs of 2026 as well: 9.3 %.
-    assert np.median(absolute) <= 0.1 and np.mean(absolute) <= 0.115 and abs(np.mean(signed)) <= 0.05
+    assert np.median(absolute) <= 0.095 and np.mean(absolute) <= 0.115 and abs(np.mean(signed)) <= 0.05
 
 
 def test_errors_on_experts_not_seen(held_out, table):
     absolute, _ = _cells(held_out, table, lambda row: row["moe_experts"] not in ("", "0"))
     assert len(absolute) > 10
-    assert np.median(absolute) <= 0.185 and np.mean(absolute) <= 0.205
+    assert np.median(absolute) <= 0.18 and np.mean(absolute) <= 0.205
 
 
 def test_errors_on_the_second_round(second_round):
@@ -75,7 +74,7 @@ def test_errors_on_the_second_round(second_round):
             cells.setdefault(tuple(row["cell"]), []).append(abs(row["error"]))
     absolute = [np.mean(errors) for cell, errors in cells.items() if not any(word in cell[0] for word in known)]
     assert len(absolute) > 60
-    assert np.median(absolute) <= 0.12 and np.mean(absolute) <= 0.15
+    assert np.median(absolute) <= 0.11 and np.mean(absolute) <= 0.15
 
 
 def test_better_than_literature_and_than_one_utilisation(held_out):
@@ -104,7 +103,7 @@ def test_intervals_widen_for_what_is_unlike(held_out, table):
     same = lambda keep: np.median([w for name, w in width.items() if keep(table[name])])
     nvidia = lambda row: "dgxc" in row["id"]
     plain = same(lambda row: nvidia(row) and row["moe_experts"] in ("", "0"))
-    assert same(lambda row: nvidia(row) and row["moe_experts"] not in ("", "0")) > 1.25 * plain
+    assert same(lambda row: nvidia(row) and row["moe_experts"] not in ("", "0")) > 1.3 * plain
     assert same(lambda row: "fp4" in row["precision"]) > 1.1 * plain
 
 
@@ -126,13 +125,12 @@ def test_the_shipped_file_is_what_the_fit_gives(tmp_path):
     save(evidence, tmp_path / "again.toml")
     again = catalog.calibration(tmp_path / "again.toml")
     assert shipped.scopes == again.scopes
-    # 97 rows were fitted with 32-bit gradients, which their scripts reduce in 16 bit: scale_out differs by 0.05 (s.d. 0.3)
-    np.testing.assert_allclose(again.shifts, shipped.shifts, atol=0.06)
+    np.testing.assert_allclose(again.shifts, shipped.shifts, atol=0.02)
     seen, studies = evidence.observations, sorted(shipped.left_out)
     source = studies[int(sample(len(studies), 1)[0])]
     weights = np.where(seen.sources == source, 0.0, seen.weights)
     without = dict(zip(seen.scopes.entries, fit(seen, weights, start=evidence.everything.shifts).shifts, strict=True))
     found = [without[entry] for entry in shipped.scopes.entries]
-    np.testing.assert_allclose(found, shipped.left_out[source], atol=0.1, err_msg=source)
+    np.testing.assert_allclose(found, shipped.left_out[source], atol=0.05, err_msg=source)
     text = accuracy_table(evidence)
     assert "not explained" not in text and len(explanations()) >= 5

@@ -40,7 +40,7 @@ def test_peaks(rows):
     assert np.median(_errors(rows)) <= 0.095  # asked: 10 %; 26 % without memory formats
     limits = {
         "prime-rl": 0.07,
-        "KempnerForge": 0.13,
+        "KempnerForge": 0.12,
         "torchtune": 0.12,
         "Megatron-Bridge perf": 0.13,
         "Megatron-LM": 0.12,
@@ -82,9 +82,9 @@ def test_predictions_fall_where_a_source_measured_less(rows, step):
 @pytest.mark.parametrize(
     ("word", "source", "least"),
     [
-        ("moments=bf16", "", 1.4),
+        ("moments=bf16", "torchtune", 1.5),
         ("moments=8bit", "", 5.0),
-        ("master=none", "", 1.15),
+        ("master=none", "torchtune", 2.0),
         ("weights=fp32", "", 1.1),
         ("loss=chunked", "", 5.0),
         ("accumulation=whole", "", 1.5),
@@ -94,7 +94,10 @@ def test_predictions_fall_where_a_source_measured_less(rows, step):
     ],
 )
 def test_predictions_are_worse_without_a_word(rows, word, source, least):
-    """Median error of the rows that state a word, with and without it; `least`: the factor between them."""
+    """Median error of the rows that state a word, with and without it; `least`: the factor between them.
+
+    KempnerForge prints what PyTorch reserved, 7 % above what is predicted, so that any wider format comes nearer to it.
+    """
     stated, dropped = _without(rows, word, source)
     assert np.median(dropped) > least * np.median(stated)
 
@@ -102,7 +105,7 @@ def test_predictions_are_worse_without_a_word(rows, word, source, least):
 def test_gradients_in_16_bit_explain_a_single_chip(rows):
     """KempnerForge, Llama 3 8B on one H200 in pure bf16: no reduction, and so no fp32."""
     row, answer = rows["m111"]
-    words = words_of(row).replace("gradients=bf16,", "")
+    words = words_of(row).replace("gradients=bf16", "gradients=fp32")
     ((_, wide),) = scored([row | {"memory_formats": words}])
     assert abs(answer["error"]) < 0.1 < wide["error"]
 

@@ -163,4 +163,4 @@ def test_rows_of_power_are_read_as_services():
         assert row.source_locator and "input_tokens" in row.assumed and row.measured_metric == "output_tokens_per_s"
     for row in drawn():
         assert 0.0 < row.kernels <= 1.0 and 100.0 < row.measured_w < 1000.0
-        assert 0.0 < row.memory < 1.05  # of the attainable bandwidth, at the measured rate
+        assert 0.0 < row.memory < 1.025  # of the attainable bandwidth, at the measured rate

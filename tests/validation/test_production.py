@@ -29,7 +29,7 @@ def runs():
 def test_the_sigma_is_that_of_the_runs_not_held_out(runs):
     usual = catalog.operation()
     fitted = straggler_sigma(list(runs.values()), float(usual.stall_fraction))
-    assert float(usual.straggler_sigma) == pytest.approx(fitted, abs=0.003)  # 0.0187 by today's constants
+    assert float(usual.straggler_sigma) == pytest.approx(fitted, abs=0.0015)
     without = [each for each in runs.values() if not each.row["held_out"]]
     assert len(without) == len(runs) - 1
     assert straggler_sigma(without, float(usual.stall_fraction)) == fitted
@@ -37,7 +37,7 @@ def test_the_sigma_is_that_of_the_runs_not_held_out(runs):
 
 def test_every_published_run_is_slower_than_its_benchmark(runs):
     """By 0.2 % on BLOOM's 384 chips, by 5 to 26 % on thousands."""
-    assert all(each.excess > (0.0 if each.row["id"] == "bloom-384" else 0.045) for each in runs.values())
+    assert all(each.excess > (0.0 if each.row["id"] == "bloom-384" else 0.05) for each in runs.values())
 
 
 def test_llama_3_on_16384_chips_within_a_tenth_of_400_tflops(runs):

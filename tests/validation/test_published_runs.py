@@ -51,7 +51,7 @@ def test_error_over_cells_beats_one_fitted_utilisation_per_accelerator(result):
 
 def test_the_eight_times_of_the_recomputation_paper(result, table, tmp_path):
     """arXiv 2205.05198, table 5: 22 B to 1 T parameters, with and without full recomputation. Fitted with a level of their
-    own they are 3 % off on average (`accuracy.txt`), by the constants of all sources 11 %, by those that have not seen them 13 %.
+    own they are 3 % off on average (`accuracy.txt`), by the constants of all sources 10 %, by those that have not seen them 13 %.
     """
     of_the_paper = [row for row in table.values() if PUBLISHED_KORTHIKANTI in row["source"]]
     with (tmp_path / "rows.csv").open("w", encoding="utf-8", newline="") as file:
@@ -62,7 +62,7 @@ def test_the_eight_times_of_the_recomputation_paper(result, table, tmp_path):
     its = [
         row for row in fitted if PUBLISHED_KORTHIKANTI in row.row.source and row.row.measured_metric == "iter_time_s"
     ]
-    assert len(its) == 8 and sum(abs(row.error) for row in its) / 8 <= 0.115
+    assert len(its) == 8 and sum(abs(row.error) for row in its) / 8 <= 0.105
     rows = [
         row for row in result["rows"]
         if PUBLISHED_KORTHIKANTI in table[row["id"]]["source"] and row["metric"] == "iter_time_s"

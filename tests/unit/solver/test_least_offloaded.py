@@ -37,7 +37,7 @@ def shares(best):
 
 @pytest.fixture(scope="module")
 def problem():
-    return hwopt.objective("train_cost", chip="gb200", time_budget_s=92 * 86400.0).problem()
+    return hwopt.objective("train_cost", chip="gb200", time_budget_s=100 * 86400.0).problem()
 
 
 def test_the_smallest_share_that_fits_is_offloaded(problem):
