@@ -60,7 +60,6 @@ TRUE_IF: dict[str, str] = {
     "B12": "of tensor parallelism and of FSDP; pipeline stages send less",
     "B16": "said of one limit exchanged for another: less waiting, more tokens",
     "B20": "of small models without fused attention; the half about FLOPs is right",
-    "B23": "from 1,536 to 12,288 chips; from 384 to 1,536 the share falls",
     "B24": "where a step has enough sequences to fill the stages that tp=8 leaves; on 12,288 chips it has too few",
     "B30": "of a history of what was scarce when; by worth the order is another",
     "B33": "where neighbours in a rack do fail together; a synchronous job stops at any one chip",

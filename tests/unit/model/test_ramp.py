@@ -45,7 +45,7 @@ def test_a_run_takes_the_steps_of_each_stage(machine):
     each = np.array([float(early.step_time_s), float(late.step_time_s)])
     time = counts @ each
     assert float(found.run_time_s) == pytest.approx(time / float(found.goodput), rel=1e-12)
-    assert float(found.step_time_s) == float(late.step_time_s)
+    assert float(found.step_time_s) == pytest.approx(float(late.step_time_s), rel=1e-12)
     assert found.stages.step_time_s == pytest.approx(each, rel=1e-12)
     assert found.stages.time_share == pytest.approx(counts * each / time, rel=1e-12)
     assert found.stages.tokens == pytest.approx([0.2 * 15.6e12, 0.8 * 15.6e12])
