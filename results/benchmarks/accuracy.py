@@ -2,6 +2,7 @@
 
     python -m results.benchmarks.accuracy           # after a change of what is fitted
     python -m results.benchmarks.accuracy --table   # table and figure alone, by the shipped constants, which stay
+    python -m results.benchmarks.accuracy --moved OLD.toml   # list of constants alone, since an older file of constants
 
 A quarter of an hour. Every test of the table is on runs that the constants have not seen; targets are next to it, and the
 worst cells are explained. Rewrites `hwopt/data/calibrations/published.toml`, `results/reference/accuracy.txt` and
@@ -277,14 +278,15 @@ def _group_lines(evidence: PublishedFit) -> list[str]:
 
 
 def constants_table(evidence: PublishedFit, before: catalog.Calibration) -> str:
-    """Every constant that moved since the last fit by a tenth of its prior deviation, and what informs it.
+    """Every constant that moved by a tenth of its prior deviation, and what informs it.
 
-    **Arguments:** `before`: the shipped constants until now.
+    **Arguments:** `before`: constants of an earlier fit.
     """
     scopes, fits = evidence.observations.scopes, evidence.sources
     earlier, prior = dict(zip(before.scopes.entries, before.shifts, strict=True)), scopes.prior_sd
     lines = [
         "Constants that moved by a tenth of their prior deviation: shifts in log or log-odds units",
+        f"before: by the fit to {before.title}",
         "studies: those whose leaving out moves it by a tenth of its deviation; without: the one that moves it most",
         f"{'constant':44}{'before':>8}{'after':>8}{'s.d.':>7}{'studies':>9}{'without':>9}  the study of most influence",
     ]
@@ -421,10 +423,15 @@ def _source_lines(evidence: PublishedFit) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> None:
+    moved = ROOT / "results" / "reference" / "constants.txt"
+    if arguments[:1] == ["--moved"]:
+        since = catalog.calibration(arguments[1])
+        moved.write_text(constants_table(fit_published(catalog.calibration()), since), encoding="utf-8")
+        return
     if arguments != ["--table"]:
         before, fitted = catalog.calibration(), fit_published()
         assert before is not None
-        (ROOT / "results" / "reference" / "constants.txt").write_text(constants_table(fitted, before), encoding="utf-8")
+        moved.write_text(constants_table(fitted, before), encoding="utf-8")
         save(fitted, ROOT / "hwopt" / "data" / "calibrations" / "published.toml")
         catalog.forget_calibrations()
     evidence = fit_published(catalog.calibration())  # what users have: a file holds no level that one study alone knows

@@ -1,7 +1,7 @@
 """Measured runs of models that are tables of operators beside predictions: `python -m results.benchmarks.operators`.
 
 Rows, with their sources, stand in `hwopt/data/runs/operators.csv`. Two constants were chosen on the row of quality B, which is
- left out of medians.
+left out of medians. The widths of five priors were chosen with the median of all rows in view (`hwopt.hardware.calibration`).
 """
 
 from __future__ import annotations

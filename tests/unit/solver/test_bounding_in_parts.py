@@ -21,8 +21,8 @@ def test_boxes_are_bounded_alike_with_a_helper_and_without(monkeypatch):
     """Every answer, bound and slope; recorded once, so that both do the same arithmetic.
 
     The order of sums depends on how many are solved together: a program that struggles may end a step or two apart, within the
-    requested gap. With equal numbers of steps, bounds differ by rounding only: 4e-12 was
-    measured, and 3e-8 of one ill-conditioned program in 256. All but one are held to 1e-9, slopes too.
+    requested gap. With equal numbers of steps, bounds differ by rounding only: 4e-12 was measured, and once 3e-8 in one
+    ill-conditioned program of 256. Bounds and slopes of all but one agree within 1e-9.
     """
     monkeypatch.setenv(workers.VARIABLE, "2")
     pool = workers._Helpers()
@@ -43,10 +43,10 @@ def test_boxes_are_bounded_alike_with_a_helper_and_without(monkeypatch):
     np.testing.assert_allclose(together.lower, alone.lower, rtol=0.0, atol=1e-3)
     there = np.isfinite(alone.lower) & (together.answers.iterations == alone.answers.iterations)
     assert there.sum() > 50 and there.sum() >= np.isfinite(alone.lower).sum() - 2
-    np.testing.assert_allclose(together.lower[there], alone.lower[there], rtol=1e-6)
-    there &= np.isclose(together.lower, alone.lower, rtol=1e-9, atol=0.0)
-    assert there.sum() >= np.isfinite(alone.lower).sum() - 3
+    np.testing.assert_allclose(together.lower[there], alone.lower[there], rtol=1e-7)
     np.testing.assert_array_equal(together.answers.status[there], alone.answers.status[there])
-    np.testing.assert_allclose(together.slopes[there], alone.slopes[there], rtol=1e-9, atol=1e-9)
+    alike = there & np.isclose(together.lower, alone.lower, rtol=1e-9, atol=0.0)
+    assert alike.sum() >= there.sum() - 1
+    np.testing.assert_allclose(together.slopes[alike], alone.slopes[alike], rtol=1e-9, atol=1e-9)
     np.testing.assert_array_equal(together.programme.numbers.constants, alone.programme.numbers.constants)
     pool.close()
