@@ -96,7 +96,7 @@ def test_predictions_fall_where_a_source_measured_less(rows, step):
 def test_predictions_are_worse_without_a_word(rows, word, source, least):
     """Median error of the rows that state a word, with and without it; `least`: the factor between them.
 
-    `moments=bf16` and `master=none` are judged on torchtune alone. Predictions for the other sources that state them are low
+    `moments=bf16` and `master=none` are evaluated on torchtune alone. Predictions for the other sources that state them are low
     by a median of 5 (prime-rl) to 12 % (KempnerForge, Megatron-Bridge), so that a wider format comes nearer there.
     """
     stated, dropped = _without(rows, word, source)
