@@ -1,5 +1,6 @@
 """Runs the commands of pages and writes what they print below them: `python notebooks/guide/renew.py [PAGE ...] [--slow]`.
 
+Writes the numbers that sentences quote from results, too (`writing/quoted.py`); `--quoted` writes these alone.
 Without `--slow` only those that tests run. Pages are named as `commands/plan.md`, all where none is.
 """
 
@@ -9,6 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from writing import quoted
 from writing.examples import PAGES, Example, examples, pages, python_output, write_files
 
 _QUIET = {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -50,6 +52,7 @@ def renew(path: Path, slow: bool) -> None:
 
 
 if __name__ == "__main__":
+    quoted.renew()
     named = [each for each in sys.argv[1:] if not each.startswith("--")]
-    for page in [PAGES / each for each in named] or pages():
+    for page in [] if "--quoted" in sys.argv else [PAGES / each for each in named] or pages():
         renew(page, "--slow" in sys.argv)

@@ -6,7 +6,7 @@
 
 A later step reads what earlier ones wrote. Left to people: `python -m results.benchmarks.release`, which scores the locked
 studies once a release; `python -m results.benchmarks.reference --measured`, which wants a quiet machine; the map of bottlenecks
-(`results/README.md`); and figures in sentences of README, guide, notebooks and tests: `git diff` of the results shows which.
+(`results/README.md`); and numbers in sentences of notebooks, tests and what `writing/quoted.py` of the guide does not list.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "notebooks" / "guide"
 sys.path.insert(0, str(GUIDE))
 
-from writing import api, numbers, studies  # noqa: E402
+from writing import api, numbers, quoted, studies  # noqa: E402
 from writing.examples import examples, json_keys, pages, python_output, write_files  # noqa: E402
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -205,6 +205,11 @@ def test_numbers_that_pages_show_carry_a_source():
     for kind in ("chips", "cooling"):
         assert numbers.page(kind).count("<tr>") > 20
     assert stated > 7000
+
+
+@pytest.mark.parametrize("path", sorted({each.path() for each in quoted.QUOTED}), ids=lambda path: path.stem)
+def test_sentences_quote_results_as_committed(path):
+    assert path.read_text(encoding="utf-8") == quoted.corrected(path), "python notebooks/guide/renew.py --quoted"
 
 
 def test_links_between_pages_lead_somewhere():
