@@ -385,10 +385,14 @@ def usual_metrics(problem: Problem) -> tuple[str, ...]:
 
 
 def _metrics(problem: Problem, asked: Sequence[str]) -> tuple[Metric, ...]:
-    """Return the objective, the budgeted metrics, and the requested or else the default metrics."""
-    usual = usual_metrics(problem)
+    """Return the objective, the budgeted metrics, and the requested or else the default metrics.
+
+    A metric with the name of a variable is left out: its column holds the variable, from which a variant is made again.
+    """
+    variables = {each.name for each in problem.variables}
+    shown = [name for name in asked or usual_metrics(problem) if name not in variables]
     own = {each.name: each for each in (problem.objective, *(budget.metric for budget in problem.budgets))}
-    names = dict.fromkeys([*own, *(asked or usual)])
+    names = dict.fromkeys([*own, *shown])
     return tuple(own.get(name) or metric_of(name, problem.template.workload) for name in names)
 
 

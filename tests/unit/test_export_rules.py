@@ -259,4 +259,4 @@ def test_the_best_case_is_found():
     assert {dict(each.chosen)["export_case"] for each in solution.choices} == {"tpp-4800", "io-600"}
     assert answer(export_case="tpp-4800").outcome is Outcome.infeasible
     assert solution.objective == pytest.approx(answer(export_case="io-600").objective, rel=SEARCH.tree.gap)
-    assert solution.objective == pytest.approx(3.27e6, rel=0.05)  # roughly: each fit of the constants moves it
+    assert solution.objective == pytest.approx(3.55e6, rel=0.05)  # roughly: each fit of the constants moves it
