@@ -79,6 +79,7 @@ def sweep(
     - `within`: sample only the neighborhood of the certified optimum, up to this ratio to both sides of each variable: 1.1 for
       10 %. With binding budgets, feasible designs can be so rare that uniform samples of the whole space contain none.
     - `metrics`: metrics of each variant instead of the defaults. The objective and the budgeted metrics are always included.
+      A metric with the name of a variable (`clock_ratio`) is left out: the column of this name is the variable.
     - `pareto`: metrics of the Pareto front, all minimized; `map_of`: the two variables of the bottleneck map.
     - `gradients`: names of variables and inputs with respect to which the objective is differentiated, for each variant. True
       means all variables.

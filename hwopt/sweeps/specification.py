@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -166,10 +166,10 @@ class Specification:
         self.cases = _cases(objective, choices or {}, self.bounds, self.freeze, as_sold)
         if within is not None and optima is not None:
             self.cases = tuple(_near(case, optima(case.name, case.problem), within) for case in self.cases)
-        self.metrics = _metrics(self.problem, metrics)
+        spaces = [Space(case.problem) for case in self.cases]
+        self.metrics = _metrics(self.problem, metrics, {name for each in spaces for name in each.variables})
         self.grid = {name: checked_levels(name, x) for name, x in (grid or {}).items()}
         self.table = table_columns(table) if table is not None else {}
-        spaces = [Space(case.problem) for case in self.cases]
         spaces[0].completed(self.columns)  # rejects unknown names
         if self.columns:
             sizes = [len(x) for x in self.columns.values()]
@@ -384,12 +384,11 @@ def usual_metrics(problem: Problem) -> tuple[str, ...]:
     return _USUAL[kind]
 
 
-def _metrics(problem: Problem, asked: Sequence[str]) -> tuple[Metric, ...]:
+def _metrics(problem: Problem, asked: Sequence[str], variables: Collection[str]) -> tuple[Metric, ...]:
     """Return the objective, the budgeted metrics, and the requested or else the default metrics.
 
-    A metric with the name of a variable is left out: its column holds the variable, from which a variant is made again.
+    A metric with the name of a variable is left out. Its column holds the variable, which designs are read from.
     """
-    variables = {each.name for each in problem.variables}
     shown = [name for name in asked or usual_metrics(problem) if name not in variables]
     own = {each.name: each for each in (problem.objective, *(budget.metric for budget in problem.budgets))}
     names = dict.fromkeys([*own, *shown])

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from writing.examples import PAGES
+
 ROOT = Path(__file__).parents[3]
-PAGES = ROOT / "notebooks" / "guide" / "pages"
 README = ROOT / "README.md"
 REFERENCE = ROOT / "results" / "reference"
 
@@ -17,12 +18,16 @@ BEST = r"(?=0\.\d +\d+ +\d+ +\S+% +\S+% +\S+% )"
 
 
 class Line(NamedTuple):
-    """Numbers behind a pattern in the first line of a result that begins with it, below a heading."""
+    """Numbers behind a pattern in the first line of a result that begins with it, below a heading.
+
+    `sign` is -1 where words state that a number is below zero, such as "too fast". A number of the other sign is an error.
+    """
 
     file: str
     start: str
     places: tuple[int, ...]
     below: str = ""
+    sign: float = 1.0
 
     def numbers(self) -> list[float]:
         text = (REFERENCE / self.file).read_text(encoding="utf-8")
@@ -31,7 +36,12 @@ class Line(NamedTuple):
         if found is None:
             raise LookupError(f"{self.file}: no line begins with {self.start}")
         found = re.findall(r"(?<![\w.])[-+]?[\d,]*\d(?:\.\d+)?", found[1])
-        return [abs(float(found[place].replace(",", ""))) for place in self.places]
+        numbers = [self.sign * float(found[place].replace(",", "")) for place in self.places]
+        if min(numbers) < 0:
+            raise LookupError(
+                f"{self.file}: {self.start}: a number changed its sign: write the sentence that quotes it again"
+            )
+        return numbers
 
 
 class Quoted:
@@ -70,7 +80,8 @@ SOFTWARE = ("fastertransformer", "tensorrt-llm-2023", "tensorrt-llm-2025", "tens
 QUOTED = (
     Quoted("README.md", r"are ([\d.]+) % \(median\) and ([\d.]+) % \(mean\)", Line("locked.txt", "all ", (2, 3))),
     Quoted("README.md", r"in-sample, has ([\d.]+) % and ([\d.]+) %", Line("locked.txt", "all ", (7, 8))),
-    Quoted("accuracy.md", r"\((\d+) % too fast\).*?of cells \(([\d.]+)\)", Line("locked.txt", "all ", (4, 5))),
+    Quoted("accuracy.md", r"\((\d+) % too fast\)", Line("locked.txt", "all ", (4,), sign=-1.0)),
+    Quoted("accuracy.md", r"of cells \(([\d.]+)\)", Line("locked.txt", "all ", (5,))),
     Quoted("accuracy.md", r"locked studies: median error 12 % \(([\d.]+)\)", Line("locked.txt", "all ", (2,))),
     Quoted("accuracy.md", r"They contain (\d+) % of \*PyTorch\* \((\d+) cells", Line("locked.txt", "PyTorch ", (5, 0))),
     Quoted("accuracy.md", r"(\d+) % of \*tpu\*", Line("locked.txt", "tpu ", (5,))),
@@ -96,7 +107,7 @@ QUOTED = (
     Quoted("accuracy.md", r"beyond transformers\*\*: the median error is (\d+) %", Line("operators.txt", "all rows", (1,))),
     Quoted("accuracy.md", r"\*\*Prefill\*\*.*?contain (\d+) % of them", Line("serving_accuracy.txt", "prefill ", (6,))),
     Quoted("commands/calibrate.md", r"For one run w is ([\d.]+) ", ANCHORS[1, "training"]._replace(places=(0,))),
-    Quoted("commands/calibrate.md", r"\(services: ([\d.]+)\), for three", ANCHORS[1, "services"]._replace(places=(0,))),
+    Quoted("commands/calibrate.md", r"\(services: ([\d.]+)\), for n runs", ANCHORS[1, "services"]._replace(places=(0,))),
     Quoted("commands/calibrate.md", r"falls from ([\d.]+) % to", WITHOUT["training"]._replace(places=(3,))),
     Quoted("commands/calibrate.md", r"falls from [\d.]+ % to ([\d.]+) % .*? to ([\d.]+) %\)", ANCHORS[1, "training"]),
     Quoted("commands/calibrate.md", r"\(median over (\d+) clusters; mean ([\d.]+) %",
@@ -122,7 +133,12 @@ QUOTED = (
            r"vLLM (\d+) %, SGLang (\d+) %, JAX on TPU (\d+) %, Neuron (\d+) %",
            *(Line("serving_accuracy.txt", rf"{each} ", (2,), SHIPPED) for each in SOFTWARE)),
     Quoted("scope.md", r"prefill alone (\d+) % \((\d+) % of its rows", Line("serving_accuracy.txt", "prefill ", (2, 5), SHIPPED)),
-    Quoted("scope.md", r"informs left out: (\d+) % over all cells", Line("serving_accuracy.txt", "all ", (2,), LEFT_OUT)),
+    Quoted("scope.md", r"informs left out: (\d+) % over all cells \(mean (\d+) %\)",
+           Line("serving_accuracy.txt", "all ", (2, 3), LEFT_OUT)),
+    Quoted("scope.md", r"in service, (\d+) rows: median error (\d+) % over (\d+) cells",
+           Line("serving_accuracy.txt", "experts, of several kinds ", (1, 2, 0), SHIPPED)),
+    Quoted("scope.md", r"cells, times (\d+) % too short",
+           Line("serving_accuracy.txt", "experts, of several kinds ", (4,), SHIPPED, sign=-1.0)),
     Quoted("scope.md", r"peak rate ([\d.]+) %, HBM bandwidth ([\d.]+) %, TDP ([\d.]+) %", Line("chips.txt", "all  ", (1, 3, 5))),
     Quoted("scope.md", r"chips in services (\d+) %", Line("power.txt", "all ", (4,))),
     Quoted("scope.md", r"of loaded servers (\d+) %\]", Line("power.txt", "Median ", (0,))),
@@ -140,6 +156,6 @@ def corrected(path: Path) -> str:
 
 
 def renew() -> None:
-    """Write README and every page that quotes a result anew."""
+    """Write README and every page that quotes a result, with the numbers of the results."""
     for path in {each.path() for each in QUOTED}:
         path.write_text(corrected(path), encoding="utf-8")

@@ -371,6 +371,13 @@ def test_tables_are_taken_as_they_are(asks, problem, table):
     assert of_mapping.table == Specification(asks[0], table=str(path)).table
 
 
+def test_a_metric_with_the_name_of_a_variable_never_takes_its_column():
+    """The clock that a run keeps and the clock of the design share a name."""
+    specification = Specification(QUESTION, SAMPLES, metrics=list(FIELDS))
+    assert set(FIELDS) - {each.name for each in specification.metrics} == {"clock_ratio"}
+    assert "clock_ratio" in specification.variables
+
+
 def test_what_cannot_be_built_is_not_best(table):
     """A design outside its box may be cheap, and within all budgets."""
     dataset = table[1]
